@@ -1,0 +1,101 @@
+"""Frozen data: what a caller asks for, what a backend grants, what a backend can do."""
+
+import enum
+import os
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+MAX_KEY_BYTES = 1024
+SESSION_CHARS = 23
+
+# A lease is trusted for less than its TTL: the server's clock and ours may run at different
+# rates. One percent and two milliseconds is the allowance that the Redlock specification uses.
+_DRIFT_FACTOR = 0.01
+_DRIFT_FLOOR = 0.002
+
+
+def validity(ttl: float) -> float:
+    """How long a lease of `ttl` seconds may be relied on, counted from *before* it was requested."""
+    return ttl - ttl * _DRIFT_FACTOR - _DRIFT_FLOOR
+
+
+# Claim and Grant are tuples and not dataclasses because one of each is built per acquisition:
+# a frozen dataclass costs three times as much to construct.
+
+
+class Claim(NamedTuple):
+    """One attempt to take a lock: made before any I/O, so that clean-up never needs a reply."""
+
+    key: str
+    owner: str
+    ttl: float
+
+    @property
+    def session(self) -> str:
+        """The part of the owner that all claims of one client share."""
+        return self.owner[:SESSION_CHARS]
+
+
+class Grant(NamedTuple):
+    """A claim that won.
+
+    `expires_at` is in `time.monotonic()` seconds, counted from before the winning request was
+    sent. It is not `loop.time()`: uvloop freezes that clock for as long as a callback runs, so a
+    stalled event loop would believe its lease alive.
+    """
+
+    claim: Claim
+    fence: int
+    expires_at: float
+    reserved: int = 0
+    """Further fences `fence+1 … fence+reserved` belong to this grant, for local hand-off."""
+
+
+class LeaseState(enum.Enum):
+    """What a renewal found out."""
+
+    RENEWED = "renewed"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+    """No answer in time: the lease may live or not, so nothing may be extended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a backend promises."""
+
+    fencing: bool
+    """Every grant carries a fence, strictly increasing per key."""
+    fifo: bool
+    """Waiters are served in the order in which the server saw them."""
+    push_wakeup: bool
+    """A release wakes the next waiter; nobody polls."""
+    shared: bool
+    """Excludes other processes, not only tasks of this one."""
+    min_ttl: float
+    """The shortest `ttl` that the backend accepts, in seconds."""
+    ttl_step: float = 0.001
+    """`ttl` must be a multiple of this, in seconds."""
+    fence_floor: bool = False
+    """`LockClient.raise_fence` can lift the counter above what a resource has seen."""
+
+
+class Owners:
+    """Makes owner identifiers: UUIDs that share a random prefix, the session, and count upwards.
+
+    120 random-looking bits a call would cost more than the rest of building a claim; uniqueness
+    needs them once per client only. The common prefix also lets a server-side script know which
+    process waits behind an owner.
+    """
+
+    __slots__ = ("_next", "session")
+
+    def __init__(self) -> None:
+        digits = os.urandom(10).hex()
+        # Version 8, variant 10: "vendor specific" in RFC 9562.
+        self.session = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-{'89ab'[int(digits[15], 16) & 3]}{digits[16:19]}"
+        self._next = count(1).__next__
+
+    def new(self) -> str:
+        return f"{self.session}-{self._next():012x}"
