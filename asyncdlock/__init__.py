@@ -1,0 +1,1 @@
+"""Distributed locks for asyncio with fencing tokens: the lock is a hint, the resource decides."""

@@ -1,0 +1,1 @@
+"""Drives asyncdlock under contention, injects faults, and judges from the recorded history."""
