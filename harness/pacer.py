@@ -1,0 +1,60 @@
+"""When each arrival is due: pure sequences of offsets, no clock and no event loop.
+
+The open model's whole point is that this sequence does not depend on what the system under test
+does: arrival *i* has its time before the run starts.
+"""
+
+import random
+from collections.abc import Iterator
+from itertools import count
+
+NANOSECONDS = 1_000_000_000
+
+
+def offsets(rate: float, duration: float, *, arrivals: str = "constant", seed: int = 0) -> Iterator[int]:
+    """Nanoseconds from the start of the run at which arrivals 0, 1, 2 … are due, up to `duration`.
+
+    Lazy: a run of hours costs no more memory than one of seconds.
+
+    :raises ValueError: unknown kind of arrivals, or a rate that is not positive.
+    """
+    if not rate > 0:
+        raise ValueError(f"the rate must be positive, not {rate}")
+    limit = round(duration * NANOSECONDS)
+    if arrivals == "constant":
+        return _constant(rate, limit)
+    if arrivals == "poisson":
+        return _poisson(rate, limit, random.Random(seed))
+    raise ValueError(f"unknown kind of arrivals {arrivals!r}: constant or poisson")
+
+
+def share(due: Iterator[int], process: int, processes: int) -> Iterator[tuple[int, int]]:
+    """`(number, offset)` of the arrivals that belong to one process: every `processes`-th.
+
+    Each process walks the whole sequence, so that the arrivals of a run do not depend on how many
+    processes share them.
+    """
+    for number, offset in enumerate(due):
+        if number % processes == process:
+            yield number, offset
+
+
+def _constant(rate: float, limit: int) -> Iterator[int]:
+    # A product per arrival, not a running sum: the schedule of hour ten is as exact as the first.
+    interval = NANOSECONDS / rate
+    for number in count():
+        offset = round(number * interval)
+        if offset >= limit:
+            return
+        yield offset
+
+
+def _poisson(rate: float, limit: int, source: random.Random) -> Iterator[int]:
+    # The first arrival of a Poisson process also waits an exponential gap.
+    seconds = 0.0
+    while True:
+        seconds += source.expovariate(rate)
+        offset = round(seconds * NANOSECONDS)
+        if offset >= limit:
+            return
+        yield offset
