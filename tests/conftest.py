@@ -1,0 +1,144 @@
+"""Fixtures for every test: real servers, two event loops, and no task left behind.
+
+Event loops. Async tests under tests/unit, tests/contract and tests/cancellation run twice: on uvloop,
+and on plain asyncio in debug mode. All others run on uvloop alone. `--loop uvloop|asyncio-debug|both`
+(or the environment variable ASYNCDLOCK_TEST_LOOP) decides for all tests alike.
+
+Servers. `redis_url` and its siblings are shared by the whole session: use keys of your own.
+`redis_server` and its siblings are one test's own: kill, freeze and restart them. Whatever else a test
+needs it starts itself, `async with servers.redis(...)`. A test whose server is not installed is
+skipped, and the reason says how to get it; with ASYNCDLOCK_REQUIRE_SERVERS=1 it fails instead.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import pytest_asyncio
+import uvloop
+
+from harness import servers
+
+S = TypeVar("S")
+
+_HERE = Path(__file__).parent
+
+
+# Event loops
+
+_ON_BOTH_LOOPS = {"unit", "contract", "cancellation"}
+
+
+class DebugEventLoop(asyncio.SelectorEventLoop):
+    """Plain asyncio whose debug mode stays on: pytest-asyncio's runner would switch it off again."""
+
+    def set_debug(self, enabled: bool) -> None:
+        super().set_debug(True)
+
+
+LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "uvloop": uvloop.new_event_loop,
+    "asyncio-debug": DebugEventLoop,
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--loop",
+        choices=[*LOOPS, "both"],
+        default=os.environ.get("ASYNCDLOCK_TEST_LOOP"),
+        help="run all async tests on this event loop (default: both where it matters)",
+    )
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    folder = item.path.relative_to(_HERE).parts[0]
+    choice = config.getoption("--loop") or ("both" if folder in _ON_BOTH_LOOPS else "uvloop")
+    return LOOPS if choice == "both" else {choice: LOOPS[choice]}
+
+
+@pytest.fixture(autouse=True)
+def _no_task_left_behind(request: pytest.FixtureRequest) -> None:
+    if pytest_asyncio.is_async_test(request.node):
+        request.getfixturevalue("no_task_left_behind")
+
+
+@pytest.fixture
+async def no_task_left_behind() -> AsyncIterator[None]:
+    """Every task that an async test started has ended when the test and its fixtures have.
+
+    Requested for each of them, before any other fixture, so that it looks last.
+    """
+    before = asyncio.all_tasks()
+    yield
+
+    def left() -> set[asyncio.Task[object]]:
+        return asyncio.all_tasks() - before - {asyncio.current_task()}
+
+    for _ in range(10):  # a task that is already ending may need a few more turns of the loop
+        if not left():
+            return
+        await asyncio.sleep(0)
+    assert not left(), "tasks were left behind"
+
+
+# Servers
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    with _missing_server_skips():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    with _missing_server_skips():
+        return (yield)
+
+
+@contextmanager
+def _missing_server_skips() -> Iterator[None]:
+    try:
+        yield
+    except servers.ServerMissing as missing:
+        if os.environ.get("ASYNCDLOCK_REQUIRE_SERVERS") == "1":
+            raise
+        pytest.skip(str(missing))
+
+
+@contextmanager
+def _started(server: AbstractAsyncContextManager[S]) -> Iterator[S]:
+    """Run a server from a fixture that is not async, so that it may outlive any test's event loop."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        node = runner.run(server.__aenter__())
+        try:
+            yield node
+        finally:
+            runner.run(server.__aexit__(None, None, None))
+
+
+@pytest.fixture(scope="session")
+def shared_redis() -> Iterator[servers.RedisNode]:
+    """One Redis for the session: never stop it, never flush it."""
+    with _started(servers.redis()) as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def redis_url(shared_redis: servers.RedisNode) -> str:
+    """The URL of the session's Redis: use keys of your own."""
+    return shared_redis.url
+
+
+@pytest.fixture
+def redis_server() -> Iterator[servers.RedisNode]:
+    """A Redis of this test's own, to kill, freeze and restart."""
+    with _started(servers.redis()) as node:
+        yield node
