@@ -142,3 +142,57 @@ def redis_server() -> Iterator[servers.RedisNode]:
     """A Redis of this test's own, to kill, freeze and restart."""
     with _started(servers.redis()) as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def shared_etcd() -> Iterator[servers.EtcdCluster]:
+    """One etcd member for the session, tuned for leases of one second."""
+    with _started(servers.etcd(heartbeat_ms=50, election_ms=500)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def etcd_url(shared_etcd: servers.EtcdCluster) -> str:
+    """The URL of the session's etcd: use keys of your own."""
+    return shared_etcd.url
+
+
+@pytest.fixture
+def etcd_server() -> Iterator[servers.EtcdCluster]:
+    """A single etcd member of this test's own."""
+    with _started(servers.etcd(heartbeat_ms=50, election_ms=500)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def etcd_cluster() -> Iterator[servers.EtcdCluster]:
+    """Three members of this test's own: the system's etcd, for the wheel's is not to be killed and trusted."""
+    with _started(servers.etcd(3, flavour="system")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def shared_zookeeper() -> Iterator[servers.ZooKeeperEnsemble]:
+    """One ZooKeeper for the session."""
+    with _started(servers.zookeeper()) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture(scope="session")
+def zookeeper_url(shared_zookeeper: servers.ZooKeeperEnsemble) -> str:
+    """The URL of the session's ZooKeeper: use keys of your own."""
+    return shared_zookeeper.url
+
+
+@pytest.fixture
+def zookeeper_server() -> Iterator[servers.ZooKeeperEnsemble]:
+    """A single ZooKeeper of this test's own."""
+    with _started(servers.zookeeper()) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture
+def zookeeper_ensemble() -> Iterator[servers.ZooKeeperEnsemble]:
+    """Three ZooKeepers of this test's own."""
+    with _started(servers.zookeeper(3)) as ensemble:
+        yield ensemble

@@ -11,16 +11,26 @@ Nothing outlives the process that started it, whether that ends normally, by Ctr
 """
 
 from harness.servers.errors import PortTaken, ServerError, ServerFailed, ServerMissing
+from harness.servers.etcd_cluster import EtcdCluster, EtcdNode, etcd
+from harness.servers.group import Group
 from harness.servers.redis_node import RedisNode, redis
 from harness.servers.server import Server, running
+from harness.servers.zookeeper_ensemble import ZooKeeperEnsemble, ZooKeeperNode, zookeeper
 
 __all__ = [
+    "EtcdCluster",
+    "EtcdNode",
+    "Group",
     "PortTaken",
     "RedisNode",
     "Server",
     "ServerError",
     "ServerFailed",
     "ServerMissing",
+    "ZooKeeperEnsemble",
+    "ZooKeeperNode",
+    "etcd",
     "redis",
     "running",
+    "zookeeper",
 ]

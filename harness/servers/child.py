@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 Guard = Literal["pdeathsig", "pipe"]
 
 _GUARD_SCRIPT = str(Path(__file__).with_name("guard.py"))
@@ -84,6 +86,14 @@ class Child:
         if code is not None:
             self._close_pipe()
         return code
+
+    def listens_on(self, port: int) -> bool:
+        """Is it this process, and not a stranger who was faster, that serves the port?"""
+        try:
+            sockets = psutil.Process(self.pid).net_connections(kind="tcp")
+        except psutil.NoSuchProcess:
+            return False
+        return any(s.status == psutil.CONN_LISTEN and s.laddr.port == port for s in sockets)
 
     def signal(self, number: int) -> None:
         """Send a signal to the process and its own children; nothing happens when it has ended."""

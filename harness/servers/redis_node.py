@@ -95,13 +95,12 @@ class RedisNode(Server):
         async with client:
             return await client.execute_command(*words)  # type: ignore[no-untyped-call]
 
-    async def _answers(self, pid: int) -> bool:
+    async def _answers(self) -> bool:
         try:
             info = await self.command("INFO")
         except RedisError:
             return False
-        # A stranger that took the port before us would answer as well.
-        return bool(info["process_id"] == pid and info["loading"] == 0)
+        return bool(info["loading"] == 0)
 
     def _command(self) -> list[str]:
         # Sentinels, and Redis on CONFIG REWRITE, keep their state in this file: a restart reads it.

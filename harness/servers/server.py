@@ -125,8 +125,8 @@ class Server(ABC):
         """Write what configuration the server needs and return its command line."""
 
     @abstractmethod
-    async def _answers(self, pid: int) -> bool:
-        """One probe: does process `pid`, and no other, serve requests? May raise `OSError` for no."""
+    async def _answers(self) -> bool:
+        """One probe: does somebody serve requests on our port? May raise `OSError` for no."""
 
     def _running(self) -> Child:
         if self._child is None or self._child.exit_code() is not None:
@@ -140,7 +140,7 @@ class Server(ABC):
             with contextlib.suppress(OSError, TimeoutError):
                 # Not wait_for(): on Python 3.11 it swallows a cancellation that meets the reply.
                 async with asyncio.timeout(_PROBE_WITHIN):
-                    if await self._answers(child.pid):
+                    if await self._answers() and child.listens_on(self.port):
                         return
             if (code := child.exit_code()) is not None:
                 # Only what this start wrote: the log of an earlier one may name a taken port.

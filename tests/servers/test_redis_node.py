@@ -85,7 +85,7 @@ async def test_a_taken_port_is_answered_with_another(monkeypatch: pytest.MonkeyP
 async def test_a_cancelled_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[servers.RedisNode] = []
 
-    async def never(self: servers.RedisNode, pid: int) -> bool:
+    async def never(self: servers.RedisNode) -> bool:
         started.append(self)
         return False
 

@@ -1,0 +1,77 @@
+"""Several servers that start and end together."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+from harness.servers.errors import ServerFailed
+from harness.servers.server import READY_WITHIN, Server
+
+N = TypeVar("N", bound=Server)
+
+
+class Group(Generic[N]):
+    """Servers as a sequence: index them, count them, loop over them."""
+
+    def __init__(self, nodes: Sequence[N]) -> None:
+        self.nodes = list(nodes)
+
+    def __getitem__(self, index: int) -> N:
+        return self.nodes[index]
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __iter__(self) -> Iterator[N]:
+        return iter(self.nodes)
+
+    @property
+    def addresses(self) -> str:
+        """`host:port` of every node, separated by commas, as lock URLs want them."""
+        return ",".join(node.address for node in self.nodes)
+
+    async def start(self) -> None:
+        """Start all at once and return when each answers.
+
+        :raises ServerFailed: of the first node that did not; the caller then closes the group.
+        """
+        outcomes = await asyncio.gather(*(node.start() for node in self.nodes), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
+    def close(self) -> None:
+        """Kill all and remove their folders."""
+        for node in self.nodes:
+            node.close()
+
+
+class Member(Server):
+    """A server that takes part in elections."""
+
+    @abstractmethod
+    async def is_leader(self) -> bool:
+        """Does it lead now? False when it cannot be reached."""
+
+
+M = TypeVar("M", bound=Member)
+
+
+class Quorum(Group[M]):
+    """Servers that elect a leader among themselves."""
+
+    async def leader(self) -> M:
+        """The member that leads now; waits while there is none.
+
+        :raises ServerFailed: nobody was elected in time.
+        """
+        try:
+            async with asyncio.timeout(READY_WITHIN):
+                while True:
+                    for node in self:
+                        if node.running and await node.is_leader():
+                            return node
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise ServerFailed(f"No {self[0].kind} leader within {READY_WITHIN:.0f} s.") from None
