@@ -1,1 +1,38 @@
 """Distributed locks for asyncio with fencing tokens: the lock is a hint, the resource decides."""
+
+from asyncdlock.backend import Backend, register
+from asyncdlock.client import LockClient, connect
+from asyncdlock.errors import (
+    AcquireTimeout,
+    BackendError,
+    BackendUnavailable,
+    InvalidKey,
+    LockError,
+    LockLost,
+    QueueFull,
+    QuorumError,
+    StaleFence,
+)
+from asyncdlock.handle import Handle
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState
+
+__all__ = [
+    "AcquireTimeout",
+    "Backend",
+    "BackendError",
+    "BackendUnavailable",
+    "Capabilities",
+    "Claim",
+    "Grant",
+    "Handle",
+    "InvalidKey",
+    "LeaseState",
+    "LockClient",
+    "LockError",
+    "LockLost",
+    "QueueFull",
+    "QuorumError",
+    "StaleFence",
+    "connect",
+    "register",
+]

@@ -20,6 +20,15 @@ class Backend(Protocol):
     name: str
     """The `backend` label of the metrics."""
     capabilities: Capabilities
+    local_queue: bool
+    """Whether waiters of one process share one remote place per key."""
+    local_handoffs: int
+    """How often in a row a process may pass the lock on without a round trip."""
+
+    @property
+    def commands(self) -> int:
+        """Requests sent to the server so far."""
+        ...
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
         """Wait for the claim's turn.

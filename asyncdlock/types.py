@@ -75,8 +75,8 @@ class Capabilities:
     """Excludes other processes, not only tasks of this one."""
     min_ttl: float
     """The shortest `ttl` that the backend accepts, in seconds."""
-    ttl_step: float = 0.001
-    """`ttl` must be a multiple of this, in seconds."""
+    ttl_step: float = 0.0
+    """`ttl` must be a multiple of this, in seconds; 0 takes any."""
     fence_floor: bool = False
     """`LockClient.raise_fence` can lift the counter above what a resource has seen."""
 
@@ -94,7 +94,9 @@ class Owners:
     def __init__(self) -> None:
         digits = os.urandom(10).hex()
         # Version 8, variant 10: "vendor specific" in RFC 9562.
-        self.session = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-{'89ab'[int(digits[15], 16) & 3]}{digits[16:19]}"
+        self.session = (
+            f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-{'89ab'[int(digits[15], 16) & 3]}{digits[16:19]}"
+        )
         self._next = count(1).__next__
 
     def new(self) -> str:

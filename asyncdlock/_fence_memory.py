@@ -1,0 +1,36 @@
+"""Remembers the last fence of recent keys, to notice a counter that was lost with its server's data."""
+
+from asyncdlock.types import Grant
+
+_KEYS = 65_536
+
+
+class FenceMemory:
+    """The highest fence seen per key, for the most recently used half of at most 65,536 keys."""
+
+    __slots__ = ("_old", "_young")
+
+    def __init__(self) -> None:
+        # Two generations instead of an ordered map: no bookkeeping per acquisition.
+        self._young: dict[str, int] = {}
+        self._old: dict[str, int] = {}
+
+    def highest(self, key: str) -> int:
+        return self._young.get(key) or self._old.get(key, 0)
+
+    def runs_backwards(self, grant: Grant) -> bool:
+        """Note the grant's fence; whether it is not above what was seen before."""
+        key = grant.claim.key
+        young = self._young
+        highest = young.get(key)
+        if highest is None:
+            highest = self._old.get(key, 0)
+            if len(young) >= _KEYS // 2:
+                self._old = young
+                self._young = young = {}
+        if grant.fence <= highest:
+            # Two grants of one key may reach us out of order only if the first is already over.
+            young[key] = highest
+            return True
+        young[key] = grant.fence
+        return False

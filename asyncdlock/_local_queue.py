@@ -1,0 +1,220 @@
+"""Waiters of one process: one remote place per key, a local FIFO behind it, hand-off without a round trip.
+
+A LocalQueue is a Backend around a Backend and knows nothing of servers. Per key, one claim of this
+process is known to the server at a time. The others wait here. A release passes the lock to the
+next of them, with the next fence of a block that the remote grant reserved, as long as
+
+- the block has a fence left, which bounds how long other processes wait: `handoffs` sections,
+- the lease is fresh (nine tenths of its life remain) and no renewal has cast doubt on it,
+- the next waiter asked for the same TTL.
+
+Otherwise the lock goes back to the server, and the next local waiter goes to the end of the
+server's queue. Every holder has its own fence, strictly larger than the one before.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from asyncdlock.backend import Backend
+from asyncdlock.errors import BackendError
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
+
+_FRESH = 0.9  # of a lease's validity
+
+_Waiter = tuple[Claim, "asyncio.Future[Grant | None]"]
+
+
+class _Place:
+    """One key of this process: who has the turn, what the server granted, who waits behind."""
+
+    __slots__ = ("doubtful", "expires_at", "holder", "remote", "timer", "used", "waiters")
+
+    def __init__(self, claim: Claim) -> None:
+        self.waiters: OrderedDict[str, _Waiter] = OrderedDict()
+        self.timer: asyncio.TimerHandle | None = None
+        self.turn_of(claim)
+
+    def turn_of(self, claim: Claim) -> None:
+        """`claim` may now speak to the server for this key."""
+        self.holder = claim.owner
+        self.remote: Grant | None = None
+        self.used = 0
+        self.doubtful = False
+        self.expires_at = float("inf")
+
+    def may_hand_to(self, claim: Claim) -> bool:
+        remote = self.remote
+        return (
+            remote is not None
+            and self.used < remote.reserved
+            and not self.doubtful
+            and claim.ttl == remote.claim.ttl
+            and self.expires_at - time.monotonic() >= _FRESH * validity(claim.ttl)
+        )
+
+
+class LocalQueue:
+    """A Backend that sends one claim per key at a time to the Backend inside."""
+
+    def __init__(self, backend: Backend, *, handoffs: int) -> None:
+        self._backend = backend
+        self._handoffs = handoffs
+        self._places: dict[str, _Place] = {}
+        self.name = backend.name
+        self.capabilities: Capabilities = backend.capabilities
+        self.local_queue = True
+        self.local_handoffs = handoffs
+
+    @property
+    def commands(self) -> int:
+        return self._backend.commands
+
+    async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
+        place = self._places.get(claim.key)
+        if place is None:
+            self._places[claim.key] = place = _Place(claim)
+        else:
+            future: asyncio.Future[Grant | None] = asyncio.get_running_loop().create_future()
+            place.waiters[claim.owner] = claim, future
+            if place.timer is None and place.remote is not None:
+                self._watch_lease(claim.key, place)
+            handed = await future
+            if handed is not None:
+                return handed
+        return await self._acquire_remotely(place, claim)
+
+    async def _acquire_remotely(self, place: _Place, claim: Claim) -> Grant:
+        try:
+            grant = await self._backend.acquire(claim, reserve=self._handoffs)
+        except BaseException as error:
+            self._failed(place, claim, error)
+            raise
+        return self._won(place, grant)
+
+    async def try_acquire(self, claim: Claim) -> Grant | None:
+        if claim.key in self._places:
+            return None
+        self._places[claim.key] = place = _Place(claim)
+        try:
+            grant = await self._backend.try_acquire(claim)
+        except BaseException as error:
+            self._failed(place, claim, error)
+            raise
+        if grant is None:
+            self._pass_turn(claim.key, place)
+            return None
+        return self._won(place, grant)
+
+    def _won(self, place: _Place, grant: Grant) -> Grant:
+        place.remote = grant
+        place.expires_at = grant.expires_at
+        if place.waiters:
+            self._watch_lease(grant.claim.key, place)
+        return grant if not grant.reserved else Grant(grant.claim, grant.fence, grant.expires_at)
+
+    def _failed(self, place: _Place, claim: Claim, error: BaseException) -> None:
+        if isinstance(error, BackendError) and error.definite:
+            self._pass_turn(claim.key, place)
+            return
+        # What the claim left on the server is not known yet. The client's clean-up calls
+        # release(), which passes the turn; the timer is the backstop should that fail as well.
+        place.doubtful = True
+        place.expires_at = time.monotonic() + claim.ttl
+        if place.waiters:
+            self._watch_lease(claim.key, place)
+
+    async def release(self, claim: Claim) -> bool:
+        place = self._places.get(claim.key)
+        if place is None:
+            return await self._backend.release(claim)
+        if place.holder != claim.owner:
+            if place.waiters.pop(claim.owner, None) is not None:
+                return False
+            return await self._backend.release(claim)
+        while place.waiters:
+            successor, future = next(iter(place.waiters.values()))
+            if future.done():
+                place.waiters.popitem(last=False)
+            elif place.may_hand_to(successor):
+                self._hand_over(place)
+                return True
+            else:
+                break
+        remote = claim if place.remote is None else place.remote.claim
+        try:
+            owned = await self._backend.release(remote)
+        except BaseException:
+            # The lock may still be ours on the server: nobody else here may go before it is not.
+            place.doubtful = True
+            if place.waiters:
+                self._watch_lease(claim.key, place)
+            raise
+        if place.holder == claim.owner:
+            self._pass_turn(claim.key, place)
+        return owned
+
+    def _hand_over(self, place: _Place) -> None:
+        owner, (claim, future) = place.waiters.popitem(last=False)
+        assert place.remote is not None
+        place.used += 1
+        place.holder = owner
+        future.set_result(Grant(claim, place.remote.fence + place.used, place.expires_at))
+
+    def _pass_turn(self, key: str, place: _Place) -> None:
+        """Nothing of this process is on the server for `key`: let the next waiter go there."""
+        if place.timer is not None:
+            place.timer.cancel()
+            place.timer = None
+        while place.waiters:
+            _, (claim, future) = place.waiters.popitem(last=False)
+            if not future.done():
+                place.turn_of(claim)
+                future.set_result(None)
+                return
+        if self._places.get(key) is place:
+            del self._places[key]
+
+    def _watch_lease(self, key: str, place: _Place) -> None:
+        """While somebody waits here, notice a lease that ended without a release."""
+        if place.timer is not None:
+            place.timer.cancel()
+        delay = max(0.0, place.expires_at - time.monotonic()) + 0.005
+        place.timer = asyncio.get_running_loop().call_later(delay, self._lease_due, key, place)
+
+    def _lease_due(self, key: str, place: _Place) -> None:
+        place.timer = None
+        if place.expires_at > time.monotonic():
+            self._watch_lease(key, place)
+        else:
+            self._pass_turn(key, place)
+
+    async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        states = [LeaseState.LOST] * len(grants)
+        asked: list[tuple[int, _Place, Grant]] = []
+        for index, grant in enumerate(grants):
+            place = self._places.get(grant.claim.key)
+            if place is not None and place.holder == grant.claim.owner and place.remote is not None:
+                asked.append((index, place, place.remote))
+        noted = time.monotonic()
+        answers = await self._backend.renew([remote for _, _, remote in asked])
+        for (index, place, remote), state in zip(asked, answers, strict=True):
+            states[index] = state
+            if place.remote is not remote:
+                continue
+            if state is LeaseState.RENEWED:
+                place.doubtful = False
+                place.expires_at = max(place.expires_at, noted + validity(remote.claim.ttl))
+            else:
+                place.doubtful = True
+        return states
+
+    async def raise_fence(self, key: str, above: int) -> None:
+        await self._backend.raise_fence(key, above)
+
+    async def aclose(self) -> None:
+        for place in self._places.values():
+            if place.timer is not None:
+                place.timer.cancel()
+        await self._backend.aclose()

@@ -1,0 +1,120 @@
+"""memory://: an in-process reference backend, for users' own unit tests.
+
+Locks live in the module, by the name in the URL (`memory://name`), so that two clients of one
+process exclude each other like two processes on a real server. TTLs are honoured by the clock.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
+
+
+class _Lock:
+    """One key: who holds it until when, who waits, and the fence counter."""
+
+    __slots__ = ("expires_at", "fence", "owner", "timer", "waiters")
+
+    def __init__(self) -> None:
+        self.owner: str | None = None
+        self.expires_at = 0.0
+        self.fence = 0
+        self.timer: asyncio.TimerHandle | None = None
+        self.waiters: OrderedDict[str, tuple[Claim, int, asyncio.Future[Grant]]] = OrderedDict()
+
+    def grant(self, claim: Claim, reserve: int) -> Grant:
+        now = time.monotonic()
+        self.owner = claim.owner
+        self.expires_at = now + claim.ttl
+        fence = self.fence + 1
+        self.fence = fence + reserve
+        return Grant(claim, fence, now + validity(claim.ttl), reserve)
+
+    def is_free(self) -> bool:
+        return self.owner is None or self.expires_at <= time.monotonic()
+
+    def serve(self) -> None:
+        """Grant a free lock to the next waiter; else come back when the holder's lease ends."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        while self.waiters and self.is_free():
+            _, (claim, reserve, future) = self.waiters.popitem(last=False)
+            if not future.done():
+                future.set_result(self.grant(claim, reserve))
+        if self.waiters:
+            delay = max(0.0, self.expires_at - time.monotonic())
+            self.timer = asyncio.get_running_loop().call_later(delay, self.serve)
+
+
+_servers: dict[str, dict[str, _Lock]] = {}
+
+
+class MemoryBackend:
+    """FIFO locks in a dictionary."""
+
+    name = "memory"
+    capabilities = Capabilities(
+        fencing=True, fifo=True, push_wakeup=True, shared=False, min_ttl=0.01, fence_floor=True
+    )
+    local_queue = False
+    local_handoffs = 0
+
+    def __init__(self, server: str) -> None:
+        self._locks = _servers.setdefault(server, {})
+        self.commands = 0
+
+    async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
+        self.commands += 1
+        lock = self._locks.setdefault(claim.key, _Lock())
+        if lock.is_free() and not lock.waiters:
+            return lock.grant(claim, reserve)
+        future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
+        lock.waiters[claim.owner] = claim, reserve, future
+        lock.serve()
+        return await future
+
+    async def try_acquire(self, claim: Claim) -> Grant | None:
+        self.commands += 1
+        lock = self._locks.setdefault(claim.key, _Lock())
+        return lock.grant(claim, 0) if lock.is_free() and not lock.waiters else None
+
+    async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        self.commands += 1
+        return [self._renew(grant.claim) for grant in grants]
+
+    def _renew(self, claim: Claim) -> LeaseState:
+        lock = self._locks.get(claim.key)
+        if lock is None or lock.owner != claim.owner or lock.is_free():
+            return LeaseState.LOST
+        lock.expires_at = time.monotonic() + claim.ttl
+        return LeaseState.RENEWED
+
+    async def release(self, claim: Claim) -> bool:
+        self.commands += 1
+        lock = self._locks.get(claim.key)
+        if lock is None:
+            return False
+        lock.waiters.pop(claim.owner, None)
+        owned = lock.owner == claim.owner and not lock.is_free()
+        if lock.owner == claim.owner:
+            lock.owner = None
+        lock.serve()
+        return owned
+
+    async def raise_fence(self, key: str, above: int) -> None:
+        lock = self._locks.setdefault(key, _Lock())
+        lock.fence = max(lock.fence, above)
+
+    async def aclose(self) -> None:
+        """Nothing to close: the locks belong to the name, not to this client."""
+
+
+def from_url(url: str) -> MemoryBackend:
+    parts = urlsplit(url)
+    if parts.query:
+        raise ValueError("memory:// takes no options")
+    return MemoryBackend(parts.netloc + parts.path)

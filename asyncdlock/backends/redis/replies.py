@@ -1,0 +1,56 @@
+"""Errors of Redis and of redis-py, as errors of ours."""
+
+import redis.exceptions as redis_py
+
+from asyncdlock.errors import BackendError, BackendUnavailable
+
+# Terminal: the same request fails again. Transient: the server cannot serve now, and did not.
+_TRANSIENT = frozenset(("LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS"))
+
+
+class ScriptMissing(BackendError):
+    """NOSCRIPT: the server was restarted or failed over and forgot our scripts."""
+
+
+class Moved(BackendError):
+    """MOVED or ASK: the slot is served, or about to be, by another node of the cluster."""
+
+    def __init__(self, message: str, *, host: str, port: int, ask: bool) -> None:
+        super().__init__(message, definite=True)
+        self.host = host
+        self.port = port
+        self.ask = ask
+
+
+class ReadOnly(BackendUnavailable):
+    """READONLY: this server became a replica; the primary is elsewhere."""
+
+
+def error_from_reply(reply: Exception) -> BackendError:
+    """What an error reply means; the server did not do what was asked."""
+    text = str(reply)
+    code, _, rest = text.partition(" ")
+    if code == "NOSCRIPT":
+        return ScriptMissing(text, definite=True)
+    if code in ("MOVED", "ASK"):
+        _, _, address = rest.partition(" ")
+        host, _, port = address.rpartition(":")
+        return Moved(text, host=host, port=int(port), ask=code == "ASK")
+    if code == "READONLY":
+        return ReadOnly(f"Redis: {text}", definite=True)
+    if code in _TRANSIENT:
+        return BackendUnavailable(f"Redis: {text}", definite=True)
+    return BackendError(f"Redis: {text}", definite=True)
+
+
+def error_from_redis_py(error: Exception) -> BackendError:
+    """What it means that redis-py could not open a connection; nothing was sent."""
+    if isinstance(
+        error, redis_py.AuthenticationError | redis_py.NoPermissionError | redis_py.AuthorizationError
+    ):
+        return BackendError(f"Redis refused the credentials: {error}", definite=True)
+    if isinstance(error, OSError | TimeoutError | redis_py.ConnectionError | redis_py.TimeoutError):
+        return BackendUnavailable(f"Redis cannot be reached: {error}", definite=True)
+    if isinstance(error, redis_py.ResponseError):
+        return BackendError(f"Redis refused the connection: {error}", definite=True)
+    return BackendUnavailable(f"Redis cannot be reached: {type(error).__name__}: {error}", definite=True)

@@ -1,0 +1,283 @@
+"""The wire: one connection that all tasks of a process share.
+
+redis-py opens the connection: TLS, AUTH, HELLO, SELECT, Sentinel. Then the wire owns the stream.
+Commands of one loop tick leave in one write, hiredis parses the replies, and because Redis answers
+in order, the n-th reply belongs to the n-th command.
+
+- A cancelled call leaves its slot in place: the reply is read and dropped, the stream stays in step.
+- A server that answers nothing for `call_timeout` seconds loses the connection.
+- A lost connection fails every call in flight as *indefinite*: it may have been carried out.
+- While the transport's buffer is full, callers wait before they send.
+
+All that is private to redis-py and used here is in `_take_over`.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection
+
+from asyncdlock._backoff import jittered
+from asyncdlock.backends.redis.replies import error_from_redis_py, error_from_reply
+from asyncdlock.errors import BackendError, BackendUnavailable
+
+Opener = Callable[[], Awaitable[AbstractConnection]]
+PushHandler = Callable[[list[Any]], None]
+
+_NOTHING = object()
+_pack: Callable[[tuple[str | int, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+_SUBSCRIPTION_REPLIES = frozenset((b"subscribe", b"ssubscribe", b"unsubscribe", b"sunsubscribe"))
+
+
+class Wire:
+    """A connection that opens itself when used and again when it was lost."""
+
+    def __init__(
+        self,
+        opener: Opener,
+        *,
+        call_timeout: float = 5.0,
+        reconnect_for: float = 2.0,
+        on_open: "Callable[[Wire], Awaitable[None]] | None" = None,
+        on_push: PushHandler | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        self._opener = opener
+        self._call_timeout = call_timeout
+        self._reconnect_for = reconnect_for
+        self._on_open = on_open
+        self._on_push = on_push
+        self._on_lost = on_lost
+        self._stream: _Stream | None = None
+        self._opening: asyncio.Task[_Stream] | None = None
+        self._was_open = False
+        self._closed = False
+        self.commands = 0
+
+    async def call(self, *command: str | int) -> Any:
+        """Send a command and return its reply.
+
+        :raises BackendUnavailable: no connection, or it was lost before the reply came.
+        :raises BackendError: the server answered with an error.
+        """
+        stream = self._stream
+        if stream is None:
+            stream = await self._open()
+        if stream.paused is not None:
+            await stream.writable()
+        self.commands += 1
+        return await stream.send(_pack(command))
+
+    def post(self, *command: str | int) -> "asyncio.Future[Any] | None":
+        """Send without waiting; `None` when there is no open connection that takes it now."""
+        stream = self._stream
+        if stream is None or stream.paused is not None:
+            return None
+        self.commands += 1
+        return stream.send(_pack(command))
+
+    async def _open(self) -> "_Stream":
+        """The open stream; all who need it meanwhile wait for the same attempt."""
+        if self._closed:
+            raise BackendUnavailable("the connection was closed", definite=True)
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._connect(), name="asyncdlock connect")
+            self._opening.add_done_callback(self._opened)
+        return await asyncio.shield(self._opening)
+
+    def _opened(self, task: "asyncio.Task[_Stream]") -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()  # retrieved: whoever waited has been told
+
+    async def _connect(self) -> "_Stream":
+        # A server that never answered is reported at once. One that did is given time to restart.
+        give_up = time.monotonic() + (self._reconnect_for if self._was_open else 0.0)
+        for delay in jittered(0.02, 0.5):
+            try:
+                return await self._connect_once()
+            except BackendError as error:
+                if not isinstance(error, BackendUnavailable) or time.monotonic() + delay > give_up:
+                    raise
+            await asyncio.sleep(delay)
+        raise AssertionError("the delays never end")
+
+    async def _connect_once(self) -> "_Stream":
+        try:
+            connection = await self._opener()
+        except Exception as error:
+            raise error_from_redis_py(error) from error
+        stream = _Stream(self, _take_over(connection), self._call_timeout)
+        if self._on_open is not None:
+            try:
+                # Callers that find `_stream` unset wait for this task, so the hook is first on the wire.
+                self._stream = stream
+                await self._on_open(self)
+            except BaseException as error:
+                stream.close(BackendUnavailable(f"the connection could not be set up: {error}"))
+                raise
+        if stream.closed:
+            raise BackendUnavailable("the connection was lost while it was set up")
+        self._stream = stream
+        self._was_open = True
+        return stream
+
+    def pushed(self, message: list[Any]) -> None:
+        if self._on_push is not None:
+            self._on_push(message)
+
+    def lost(self, stream: "_Stream") -> None:
+        if self._stream is stream:
+            self._stream = None
+            if self._on_lost is not None and not self._closed:
+                self._on_lost()
+
+    def drop(self, reason: str) -> None:
+        """Give up the connection: the next call opens another, perhaps to another server."""
+        if self._stream is not None:
+            self._stream.close(BackendUnavailable(reason))
+
+    async def aclose(self) -> None:
+        """Close the connection; calls in flight fail as indefinite."""
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait((self._opening,))
+        if self._stream is not None:
+            self._stream.close(BackendUnavailable("the connection was closed"))
+            await asyncio.sleep(0)  # one turn of the loop, in which the transport closes its socket
+
+
+class _Stream(asyncio.Protocol):
+    """One open connection: bytes out once per tick, replies matched in order."""
+
+    def __init__(self, wire: Wire, writer: asyncio.StreamWriter, call_timeout: float) -> None:
+        # Kept, because a StreamWriter closes its transport when it is collected.
+        self._writer = writer
+        self.transport: asyncio.WriteTransport = writer.transport
+        self.closed = False
+        self.paused: asyncio.Future[None] | None = None
+        self._wire = wire
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        self._pending: deque[asyncio.Future[Any]] = deque()
+        self._unsent: list[bytes] = []
+        self._call_timeout = call_timeout
+        # Replies counted so far, and how many there were at the last look of the stall timer.
+        self._replies = 0
+        self._replies_seen = -1
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self.transport.set_protocol(self)
+
+    def send(self, packed: bytes) -> "asyncio.Future[Any]":
+        future = self._loop.create_future()
+        if self.closed:
+            future.set_exception(BackendUnavailable("the connection was lost", definite=True))
+            return future
+        unsent = self._unsent
+        if not self._pending:
+            # Nothing in flight: do not wait for the end of the tick.
+            self.transport.write(packed)
+            if self._stall_timer is None:
+                self._watch_for_stall()
+        elif unsent:
+            unsent.append(packed)
+        else:
+            unsent.append(packed)
+            self._loop.call_soon(self._flush)
+        self._pending.append(future)
+        return future
+
+    def _flush(self) -> None:
+        unsent = self._unsent
+        if unsent and not self.closed:
+            self.transport.write(b"".join(unsent))
+        self._unsent = []
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        next_reply = self._reader.gets
+        next_future = self._pending.popleft
+        try:
+            while (reply := next_reply()) is not _NOTHING:
+                if type(reply) is hiredis.PushNotification:
+                    if reply[0] not in _SUBSCRIPTION_REPLIES:
+                        self._wire.pushed(reply)
+                        continue
+                    # RESP3 confirms a subscription by a push message, in the place of the reply.
+                    reply = True
+                self._replies += 1
+                future = next_future()
+                if future.done():
+                    continue
+                if isinstance(reply, hiredis.ReplyError):
+                    future.set_exception(error_from_reply(reply))
+                else:
+                    future.set_result(reply)
+        except (hiredis.ProtocolError, IndexError) as error:
+            self.close(BackendUnavailable(f"the server does not speak Redis's protocol: {error}"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.close(BackendUnavailable(f"the connection was lost: {error or 'closed by the server'}"))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.paused = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self.paused is not None:
+            if not self.paused.done():
+                self.paused.set_result(None)
+            self.paused = None
+
+    async def writable(self) -> None:
+        if self.paused is not None:
+            await asyncio.shield(self.paused)
+
+    def _watch_for_stall(self) -> None:
+        """One timer for all calls: replies come in order, so a silent server stalls the oldest."""
+        self._replies_seen = self._replies
+        self._stall_timer = self._loop.call_later(self._call_timeout, self._look_for_stall)
+
+    def _look_for_stall(self) -> None:
+        self._stall_timer = None
+        if not self._pending:
+            return
+        if self._replies == self._replies_seen:
+            self.close(BackendUnavailable(f"the server gave no answer for {self._call_timeout:g} s"))
+        else:
+            self._watch_for_stall()
+
+    def close(self, reason: BackendUnavailable) -> None:
+        """Abort the connection and fail what is in flight."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+        self.transport.abort()
+        self.resume_writing()
+        self._wire.lost(self)
+        for future in self._pending:
+            if not future.done():
+                future.set_exception(BackendUnavailable(str(reason), definite=False))
+        self._pending.clear()
+        self._unsent.clear()
+
+
+def _take_over(connection: AbstractConnection) -> asyncio.StreamWriter:
+    """The stream of a connection that redis-py has set up; redis-py lets go of it.
+
+    The attributes are private to redis-py and have been the same from 5.1 to 8.1; the tests run
+    against both ends of that range.
+    """
+    writer = connection._writer
+    assert writer is not None
+    connection._reader = connection._writer = None
+    return writer

@@ -1,0 +1,272 @@
+"""LockClient: acquire, try_acquire, hold. The path of one acquire starts here."""
+
+import asyncio
+import logging
+import math
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from asyncdlock._cleanup import Cleanup
+from asyncdlock._fence_memory import FenceMemory
+from asyncdlock._hold import Hold
+from asyncdlock._local_queue import LocalQueue
+from asyncdlock._watchdog import Watchdog
+from asyncdlock.backend import Backend, open_backend
+from asyncdlock.errors import AcquireTimeout, InvalidKey, LockError
+from asyncdlock.handle import Handle
+from asyncdlock.metrics import metrics_of
+from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, Owners
+
+_log = logging.getLogger("asyncdlock")
+
+_NEVER = -math.inf
+_FOR_EVER = math.inf
+_CLOSE_TIMEOUT = 5.0
+
+
+def connect(url: str, *, max_hold: float | None = None, **options: Any) -> "LockClient":
+    """A client for the lock server at `url`; nothing is sent before its first use.
+
+    `max_hold` is the default of `acquire` and `hold`. The other options are those of the backend,
+    and each may stand in the URL's query as well.
+
+    :raises ValueError: unknown scheme, malformed URL, unknown or invalid option.
+    :raises ImportError: the backend's client library is missing; the message names the extra.
+    """
+    if max_hold is not None and not max_hold > 0:
+        raise ValueError(f"max_hold must be a positive number of seconds, not {max_hold!r}")
+    backend = open_backend(url, options)
+    if backend.local_queue:
+        backend = LocalQueue(backend, handoffs=backend.local_handoffs)
+    return LockClient(backend, max_hold=max_hold)
+
+
+class LockClient:
+    """Locks on one server or cluster, for all tasks of one event loop."""
+
+    def __init__(self, backend: Backend, *, max_hold: float | None = None) -> None:
+        self.backend = backend
+        self.metrics = metrics_of(backend.name)
+        self.cleanup = Cleanup(backend)
+        self.watchdog = Watchdog(backend, self.metrics)
+        self._max_hold = max_hold
+        self._owners = Owners()
+        self._fences = FenceMemory()
+        self._valid_ttl = 0.0  # the last one that passed: most programs use one
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.backend.capabilities
+
+    @property
+    def max_loop_lag(self) -> float:
+        """The longest that the event loop kept a renewal waiting, in seconds."""
+        return self.watchdog.max_loop_lag
+
+    async def acquire(
+        self,
+        key: str,
+        *,
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        renew: bool = True,
+        max_hold: float | None = None,
+    ) -> Handle:
+        """Wait for the lock and return a handle that holds it.
+
+        With `renew` the lease is extended in the background until it is released or lost, or until
+        `max_hold` seconds have passed. A wait that is cancelled or times out leaves nothing behind.
+
+        :raises AcquireTimeout: not granted within `timeout` seconds.
+        :raises InvalidKey: the key is empty, too long or contains NUL.
+        :raises ValueError: the backend cannot do this `ttl`.
+        :raises QueueFull: the lock has `max_waiters` waiters already.
+        :raises BackendError: the lock server failed.
+        """
+        claim = self._claim(key, ttl)
+        metrics = self.metrics
+        metrics.attempts += 1
+        metrics.waiters += 1
+        called = time.monotonic()
+        try:
+            if timeout is None:
+                grant = await self.backend.acquire(claim)
+            else:
+                grant = await self._acquire_within(claim, timeout)
+        except BaseException as error:
+            # Cancelled, timed out or failed: the claim may have won on the server all the same.
+            if not isinstance(error, LockError) or not getattr(error, "definite", False):
+                self.cleanup.give_back(claim)
+            raise
+        finally:
+            metrics.waiters -= 1
+        return await self._granted(grant, called, renew, max_hold)
+
+    async def try_acquire(
+        self, key: str, *, ttl: float = 10.0, renew: bool = True, max_hold: float | None = None
+    ) -> Handle | None:
+        """One attempt that never waits for another holder; `None` when there is one.
+
+        :raises InvalidKey, ValueError, BackendError: as `acquire` does.
+        """
+        claim = self._claim(key, ttl)
+        self.metrics.attempts += 1
+        called = time.monotonic()
+        try:
+            grant = await self.backend.try_acquire(claim)
+        except BaseException as error:
+            if not isinstance(error, LockError) or not getattr(error, "definite", False):
+                self.cleanup.give_back(claim)
+            raise
+        return None if grant is None else await self._granted(grant, called, renew, max_hold)
+
+    def hold(
+        self,
+        key: str,
+        *,
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        renew: bool = True,
+        max_hold: float | None = None,
+    ) -> Hold:
+        """`async with client.hold(key) as handle:` runs the body while the lock is held.
+
+        When the lease is lost the body is cancelled and `LockLost` comes out. The caller's own
+        cancellation and timeouts pass through as they are.
+
+        :raises LockLost: the lease was lost while the body ran.
+        :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError: as `acquire` does.
+        """
+        return Hold(self, key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold)
+
+    async def raise_fence(self, key: str, *, above: int) -> None:
+        """Make every later fence of `key` larger than `above`.
+
+        The repair for a fence counter that was lost with its server's data: the resource still
+        remembers high fences and refuses everybody. Pass the `seen` that it reports.
+
+        :raises LockError: this backend's fences cannot be raised.
+        :raises BackendError: the server failed; calling again is safe.
+        """
+        _check_key(key)
+        if not 0 <= above < 2**63 - 1:
+            raise ValueError(f"a fence lies between 1 and 2^63-1; cannot raise it above {above}")
+        if not self.capabilities.fence_floor:
+            raise LockError(
+                f"{self.backend.name}: fences come from the server's own log and cannot be raised"
+            )
+        await self.backend.raise_fence(key, above)
+
+    async def aclose(self) -> None:
+        """Give back what is held, finish clean-up in the background, close connections."""
+        if self._closed:
+            return
+        self._closed = True
+        for handle in self.watchdog.watched():
+            handle.lose("its client was closed")
+            self.cleanup.give_back(handle.claim)
+        await self.watchdog.aclose()
+        try:
+            await self.cleanup.drain(_CLOSE_TIMEOUT)
+        finally:
+            await self.backend.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _claim(self, key: str, ttl: float) -> Claim:
+        if self._closed:
+            raise LockError("this client is closed; connect() again")
+        _check_key(key)
+        if ttl != self._valid_ttl:
+            _check_ttl(ttl, self.backend)
+            self._valid_ttl = ttl
+        return Claim(key, self._owners.new(), ttl)
+
+    async def _acquire_within(self, claim: Claim, timeout: float) -> Grant:
+        if timeout <= 0:
+            grant = await self.backend.try_acquire(claim)
+            if grant is not None:
+                return grant
+        else:
+            try:
+                async with asyncio.timeout(timeout) as waiting:
+                    return await self.backend.acquire(claim)
+            except TimeoutError:
+                if not waiting.expired():
+                    raise
+        self.metrics.acquire_timeouts += 1
+        raise AcquireTimeout(f"lock {claim.key!r} was not granted within {timeout:g} s") from None
+
+    async def _granted(self, grant: Grant, called: float, renew: bool, max_hold: float | None) -> Handle:
+        if self._fences.runs_backwards(grant):
+            grant = await self._above_lost_counter(grant)
+        now = time.monotonic()
+        self.metrics.acquired += 1
+        self.metrics.acquire_seconds.observe(now - called)
+        if max_hold is None:
+            max_hold = self._max_hold
+        renew_until = _NEVER if not renew else _FOR_EVER if max_hold is None else now + max_hold
+        handle = Handle(self, grant, now, renew_until)
+        self.watchdog.watch(handle, now)
+        return handle
+
+    async def _above_lost_counter(self, grant: Grant) -> Grant:
+        """The server handed out a fence that this client has seen pass: its counter was lost.
+
+        Give the grant back, lift the counter above what we know and take the lock again, so that
+        the caller never sees its fences run backwards.
+        """
+        claim = grant.claim
+        highest = self._fences.highest(claim.key)
+        self.metrics.fence_regressions += 1
+        _log.error(
+            "the fence counter of %r went back from %d to %d: its server lost data; raising it again",
+            claim.key,
+            highest,
+            grant.fence,
+        )
+        try:
+            await self.backend.release(claim)
+            await self.raise_fence(claim.key, above=highest)
+            return await self.backend.acquire(claim)
+        except BaseException:
+            self.cleanup.give_back(claim)
+            raise
+
+
+def _check_key(key: str) -> None:
+    if not isinstance(key, str):
+        raise InvalidKey(f"a key is a str, not {type(key).__name__}")
+    if not key:
+        raise InvalidKey("a key must not be empty")
+    if "\0" in key:
+        raise InvalidKey("a key must not contain NUL")
+    if key.isascii():
+        size = len(key)
+    else:
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidKey(f"a key must be valid Unicode: {error.reason}") from None
+    if size > MAX_KEY_BYTES:
+        raise InvalidKey(f"a key has at most {MAX_KEY_BYTES} UTF-8 bytes, this one has {size}")
+
+
+def _check_ttl(ttl: float, backend: Backend) -> None:
+    can = backend.capabilities
+    if not isinstance(ttl, int | float) or not 0 < ttl < 2**31:
+        raise ValueError(f"ttl must be a positive number of seconds, not {ttl!r}")
+    if ttl < can.min_ttl:
+        raise ValueError(f"{backend.name} cannot do a ttl of {ttl:g} s: the shortest is {can.min_ttl:g} s")
+    if can.ttl_step and ttl % can.ttl_step:
+        raise ValueError(
+            f"{backend.name} cannot do a ttl of {ttl:g} s: it must be a multiple of {can.ttl_step:g} s"
+        )
