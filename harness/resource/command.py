@@ -1,0 +1,147 @@
+"""`python -m harness resource`: runs the fenced resource until SIGTERM or SIGINT."""
+
+import argparse
+import asyncio
+import errno
+import signal
+import sys
+
+from aiohttp import web
+
+from asyncdlock.backend import redact
+from harness.durations import parse_positive_duration
+from harness.resource.decision import MAX_INTEGER, Fencing
+from harness.resource.service import Service
+from harness.resource.store import Store, StoreError, open_store
+
+_MAX_BODY = 1 << 20
+_MAX_PORT = 65_535
+_SHUTDOWN_SECONDS = 5.0
+_LINGER_SECONDS = 5.0
+_BACKLOG = 4096  # a thousand contenders may connect in the same millisecond
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen",
+        type=_address,
+        default="127.0.0.1:8080",
+        metavar="HOST:PORT",
+        help="where to listen; port 0 takes a free one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--store",
+        default="sqlite:resource.db",
+        metavar="STORE",
+        help="memory, sqlite:PATH, sqlite:PATH?sync=full or postgres:DSN (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--fence",
+        choices=[mode.value for mode in Fencing],
+        default=Fencing.ON.value,
+        help="what to enforce: every operation that carries a token, writes only, or nothing "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--log",
+        choices=["on", "off"],
+        default="on",
+        help="keep every decided write for GET /log (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-body",
+        type=_positive,
+        default=_MAX_BODY,
+        metavar="BYTES",
+        help="the largest value (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--client-timeout",
+        type=_duration,
+        default=30.0,
+        metavar="DURATION",
+        help="how long a client may take over its headers, and again over its body (default: 30s)",
+    )
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT, then finish what is in flight. Returns the exit code."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        store = await open_store(args.store, Fencing(args.fence), log=args.log == "on")
+    except StoreError as error:
+        return _fail(str(error))
+    try:
+        return await _serve(args, store, stop)
+    finally:
+        await store.aclose()
+
+
+async def _serve(args: argparse.Namespace, store: Store, stop: asyncio.Event) -> int:
+    service = Service(
+        store,
+        Fencing(args.fence),
+        store_kind=args.store.partition(":")[0],
+        max_body=args.max_body,
+        client_timeout=args.client_timeout,
+    )
+    server = web.Server(
+        service.handle,
+        access_log=None,
+        # Bounds the headers too: a connection without a complete request counts as idle.
+        keepalive_timeout=args.client_timeout,
+        lingering_time=min(args.client_timeout, _LINGER_SECONDS),
+        auto_decompress=False,  # a value is kept as it was sent
+    )
+    runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
+    await runner.setup()
+    host, port = args.listen
+    try:
+        await web.TCPSite(runner, host, port, backlog=_BACKLOG).start()
+        host, port = runner.addresses[0][:2]
+        print(
+            f"resource listening on http://{_joined(host, port)} "
+            f"(store {redact(args.store)}, fence {args.fence})",
+            flush=True,
+        )
+        await stop.wait()
+    except OSError as error:
+        reason = "address already in use" if error.errno == errno.EADDRINUSE else error.strerror
+        return _fail(f"cannot listen on {_joined(host, port)}: {reason}; choose another with --listen")
+    finally:
+        await runner.cleanup()
+    return 0
+
+
+def _fail(sentence: str) -> int:
+    print(f"resource: {sentence}", file=sys.stderr)
+    return 2
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    is_ambiguous = ":" in bare and bare == host
+    if not bare or is_ambiguous or not (port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
+        raise argparse.ArgumentTypeError(f"{text!r} is no address: write HOST:PORT or [IPV6]:PORT")
+    return bare, int(port)
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= MAX_INTEGER):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_positive_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,66 @@
+"""The store that forgets: everything in this process, nothing on disk."""
+
+from collections import deque
+from collections.abc import AsyncIterator
+from itertools import islice
+
+from harness.resource.decision import READ, Fencing, Outcome, State, Write, judge, raised
+from harness.resource.store import LOG_PAGE, Found, LogRow, StoreError, Written, log_row
+
+LOG_ROWS = 200_000
+"""Older rows are dropped, about 500 bytes each; a reader sees the gap in `seq`."""
+
+
+class MemoryStore:
+    """A dictionary. Each operation is one step of the event loop, hence atomic."""
+
+    def __init__(self, fencing: Fencing, *, log: bool) -> None:
+        self._fencing = fencing
+        self._keys: dict[str, tuple[State, bytes | None]] = {}
+        self._log: deque[LogRow] | None = deque(maxlen=LOG_ROWS) if log else None
+        self._decided = 0
+
+    async def write(self, write: Write) -> Written:
+        before, _ = self._keys.get(write.key, _NEVER_WRITTEN)
+        outcome, after = judge(self._fencing, before, write)
+        if outcome is Outcome.ACCEPTED:
+            self._keys[write.key] = after, write.body
+        if self._log is not None:
+            self._decided += 1
+            self._log.append(log_row(self._decided, write, outcome, before, after))
+        return Written(outcome, before.mark, after.version)
+
+    async def read(self, key: str, token: int) -> Found:
+        state, body = self._keys.get(key, _NEVER_WRITTEN)
+        if token and self._fencing is Fencing.ON:
+            mark = raised(state.mark, token, READ)
+            if mark is None:
+                return Found(stale=True, mark=state.mark)
+            state = state._replace(mark=mark)
+            self._keys[key] = state, body
+        return Found(False, state.mark, state.token, state.seq, state.version, body)
+
+    async def log(self, after: int) -> AsyncIterator[list[LogRow]]:
+        while self._log:
+            skipped = max(0, after + 1 - self._log[0].seq)
+            page = list(islice(self._log, skipped, skipped + LOG_PAGE))
+            if not page:
+                return
+            yield page
+            after = page[-1].seq
+
+    async def check(self) -> None:
+        """Always well."""
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+_NEVER_WRITTEN: tuple[State, bytes | None] = (State(), None)
+
+
+async def open_store(rest: str, fencing: Fencing, *, log: bool) -> MemoryStore:
+    """:raises StoreError: `rest`, what followed the word `memory`, is not empty."""
+    if rest:
+        raise StoreError(f"'memory:{rest}' is no store: 'memory' takes no path")
+    return MemoryStore(fencing, log=log)

@@ -1,0 +1,114 @@
+"""Reads a request's key and headers, or says in one sentence what is wrong with them."""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote_to_bytes
+
+from multidict import CIMultiDictProxy, istr
+
+from asyncdlock.types import MAX_KEY_BYTES
+from harness.resource.decision import MAX_INTEGER
+
+Headers = CIMultiDictProxy[str]
+
+# Spelled once: looking a header up by `istr` skips folding its case on every request.
+FENCE_TOKEN = istr("X-Fence-Token")
+FENCE_SEQ = istr("X-Fence-Seq")
+FENCE_OWNER = istr("X-Fence-Owner")
+MAX_FENCE = istr("X-Max-Fence")
+IF_MATCH = istr("If-Match")
+IF_NONE_MATCH = istr("If-None-Match")
+ETAG = istr("ETag")
+
+MAX_OWNER_CHARS = 256
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+_VERSION_TAG = re.compile(r'"([1-9][0-9]{0,18})"', re.ASCII)
+
+
+class BadRequest(Exception):
+    """Answered with `status` and the message; nothing was stored."""
+
+    def __init__(self, message: str, *, status: int = 400, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+
+def parse_key(encoded: str) -> str:
+    """The key from the rest of the path, percent-encoded or not; slashes belong to it.
+
+    :raises BadRequest: empty, longer than a lock's key may be, with NUL, or not UTF-8.
+    """
+    raw = unquote_to_bytes(encoded)
+    if not raw:
+        raise BadRequest("the key is empty")
+    if len(raw) > MAX_KEY_BYTES:
+        raise BadRequest(f"the key is longer than {MAX_KEY_BYTES} bytes")
+    if 0 in raw:
+        raise BadRequest("the key contains NUL")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise BadRequest("the key is not UTF-8") from None
+
+
+def parse_token(headers: Headers) -> int:
+    """The fencing token; 0 if there is none.
+
+    :raises BadRequest: it is not a whole number of 1 to 2^63-1.
+    """
+    token = _number(headers, FENCE_TOKEN, lowest=1)
+    return 0 if token is None else token
+
+
+def parse_seq(headers: Headers) -> int:
+    """Which of its holder's writes this is.
+
+    :raises BadRequest: it is not a whole number of 0 to 2^63-1.
+    """
+    seq = _number(headers, FENCE_SEQ, lowest=0)
+    return 0 if seq is None else seq
+
+
+def parse_expected_version(headers: Headers) -> int | None:
+    """The version that `If-Match` names, 0 for `If-None-Match: *` (no value yet), or None.
+
+    :raises BadRequest: either says anything else, or both are there.
+    """
+    match, none_match = headers.get(IF_MATCH), headers.get(IF_NONE_MATCH)
+    if match is None and none_match is None:
+        return None
+    if match is not None and none_match is not None:
+        raise BadRequest("If-Match and If-None-Match exclude each other")
+    if match is None:
+        if none_match != "*":
+            raise BadRequest("If-None-Match must be *")
+        return 0
+    tag = _VERSION_TAG.fullmatch(match)
+    if tag is None or int(tag[1]) > MAX_INTEGER:
+        raise BadRequest('If-Match must be one ETag of this key, such as "7"')
+    return int(tag[1])
+
+
+def parse_owner(headers: Headers) -> str | None:
+    """Who writes, for the log alone.
+
+    :raises BadRequest: it is too long.
+    """
+    owner = headers.get(FENCE_OWNER)
+    if owner is not None and len(owner) > MAX_OWNER_CHARS:
+        raise BadRequest(f"{FENCE_OWNER} is longer than {MAX_OWNER_CHARS} characters")
+    return owner
+
+
+def _number(headers: Headers, name: str, *, lowest: int) -> int | None:
+    values = headers.getall(name, None)
+    if values is None:
+        return None
+    # Two tokens in one request have no meaning, and proxies disagree about which one counts.
+    if len(values) == 1 and _NUMBER.fullmatch(values[0]):
+        number = int(values[0])
+        if lowest <= number <= MAX_INTEGER:
+            return number
+    raise BadRequest(f"{name} must be one whole number from {lowest} to {MAX_INTEGER}")

@@ -1,0 +1,120 @@
+"""What a store promises, what it says, and the URL that picks one."""
+
+import importlib
+from collections.abc import AsyncIterator
+from typing import NamedTuple, Protocol
+
+from harness.clock import now
+from harness.resource.decision import Fencing, Mark, Outcome, State, Write
+
+
+class StoreError(Exception):
+    """The store cannot be opened or used: one sentence for a person."""
+
+
+class Written(NamedTuple):
+    """The answer to a write."""
+
+    outcome: Outcome
+    mark: Mark
+    """As it was before the write."""
+    version: int
+    """As it is after the write."""
+
+
+class Found(NamedTuple):
+    """The answer to a read."""
+
+    stale: bool
+    """The read carried a token below the mark; nothing else is to be told."""
+    mark: Mark
+    token: int = 0
+    seq: int = 0
+    version: int = 0
+    body: bytes | None = None
+    """None: never written."""
+
+
+class LogRow(NamedTuple):
+    """One decided write. Rows of one key are in the order in which they were decided."""
+
+    seq: int
+    """The resource's own order, over all keys."""
+    key: str
+    token: int
+    fence_seq: int
+    outcome: str
+    seen: int
+    """The highest token seen before this write."""
+    version: int
+    """The key's version after it."""
+    started: int
+    decided: int
+    owner: str | None
+    digest: str
+
+
+def log_row(seq: int, write: Write, outcome: Outcome, before: State, after: State) -> LogRow:
+    """The row for a write that was decided just now."""
+    return LogRow(
+        seq,
+        write.key,
+        write.token,
+        write.seq,
+        outcome.value,
+        before.mark.token,
+        after.version,
+        write.started,
+        now(),
+        write.owner,
+        write.digest,
+    )
+
+
+LOG_PAGE = 256
+"""Rows of the log that are handled at a time, so that a long log neither fills memory nor the loop."""
+
+
+class Store(Protocol):
+    """Keeps marks and values. What it has answered holds after a kill -9, except in `memory`.
+
+    That also goes for refusals and reads: an answer that rests on another operation is given
+    after that one is durable. Cancelling a call leaves open whether it happens.
+
+    Every verb may raise `StoreError`. A write or fenced read that raised may have happened.
+    """
+
+    async def write(self, write: Write) -> Written:
+        """Decide the write and, if accepted, apply it, in one atomic step."""
+        ...
+
+    async def read(self, key: str, token: int) -> Found:
+        """The value. With a `token` other than 0, raise the mark first or find it stale."""
+        ...
+
+    def log(self, after: int) -> AsyncIterator[list[LogRow]]:
+        """The rows with a larger `seq`, in order, in pages of `LOG_PAGE`."""
+        ...
+
+    async def check(self) -> None:
+        """Return if the store works."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+_KINDS = ("memory", "sqlite", "postgres")
+
+
+async def open_store(url: str, fencing: Fencing, *, log: bool) -> Store:
+    """The store for `memory`, `sqlite:PATH[?sync=full]` or `postgres:DSN`.
+
+    :raises StoreError: no such store, or it cannot be opened.
+    """
+    kind, _, rest = url.partition(":")
+    if kind not in _KINDS:
+        raise StoreError(f"{url!r} is no store: use memory, sqlite:PATH or postgres:DSN")
+    # Loaded on demand: only `postgres` needs a client library.
+    module = importlib.import_module(f"harness.resource.{kind}")
+    store: Store = await module.open_store(rest, fencing, log=log)
+    return store
