@@ -154,9 +154,7 @@ class LockClient:
         if not 0 <= above < 2**63 - 1:
             raise ValueError(f"a fence lies between 1 and 2^63-1; cannot raise it above {above}")
         if not self.capabilities.fence_floor:
-            raise LockError(
-                f"{self.backend.name}: fences come from the server's own log and cannot be raised"
-            )
+            raise LockError(f"the fences of {self.backend.name} come from its own log and cannot be raised")
         await self.backend.raise_fence(key, above)
 
     async def aclose(self) -> None:
@@ -207,7 +205,7 @@ class LockClient:
 
     async def _granted(self, grant: Grant, called: float, renew: bool, max_hold: float | None) -> Handle:
         if self._fences.runs_backwards(grant):
-            grant = await self._above_lost_counter(grant)
+            grant = await self._counter_lost(grant)
         now = time.monotonic()
         self.metrics.acquired += 1
         self.metrics.acquire_seconds.observe(now - called)
@@ -218,21 +216,20 @@ class LockClient:
         self.watchdog.watch(handle, now)
         return handle
 
-    async def _above_lost_counter(self, grant: Grant) -> Grant:
-        """The server handed out a fence that this client has seen pass: its counter was lost.
+    async def _counter_lost(self, grant: Grant) -> Grant:
+        """The server handed out a fence that this client has seen pass: it lost data.
 
-        Give the grant back, lift the counter above what we know and take the lock again, so that
-        the caller never sees its fences run backwards.
+        Where the counter can be lifted above what we know, do so and take the lock again, so that
+        the caller never sees its fences run backwards. Elsewhere the resource will refuse them.
         """
         claim = grant.claim
         highest = self._fences.highest(claim.key)
         self.metrics.fence_regressions += 1
         _log.error(
-            "the fence counter of %r went back from %d to %d: its server lost data; raising it again",
-            claim.key,
-            highest,
-            grant.fence,
+            "the fence of %r went back from %d to %d: its server lost data", claim.key, highest, grant.fence
         )
+        if not self.capabilities.fence_floor:
+            return grant
         try:
             await self.backend.release(claim)
             await self.raise_fence(claim.key, above=highest)
@@ -268,5 +265,5 @@ def _check_ttl(ttl: float, backend: Backend) -> None:
         raise ValueError(f"{backend.name} cannot do a ttl of {ttl:g} s: the shortest is {can.min_ttl:g} s")
     if can.ttl_step and ttl % can.ttl_step:
         raise ValueError(
-            f"{backend.name} cannot do a ttl of {ttl:g} s: it must be a multiple of {can.ttl_step:g} s"
+            f"{backend.name} cannot do a ttl of {ttl:g} s: it takes multiples of {can.ttl_step:g} s"
         )

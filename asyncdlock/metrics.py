@@ -104,13 +104,12 @@ class _Exposition(Collector):
         yield from self._labelled(every)
 
     def _labelled(self, every: Iterable[Metrics]) -> Iterator[Metric]:
-        renewals = CounterMetricFamily(
-            "asyncdlock_renewals", "Renewals by outcome.", labels=("backend", "outcome")
-        )
+        by_outcome = ("backend", "outcome")
+        renewals = CounterMetricFamily("asyncdlock_renewals", "Renewals by outcome.", labels=by_outcome)
         waiters = GaugeMetricFamily("asyncdlock_waiters", "Calls of acquire that wait.", labels=("backend",))
         lag = GaugeMetricFamily(
             "asyncdlock_loop_lag_seconds",
-            "How late the event loop ran the last renewal timer.",
+            "How late the loop ran the last renewal timer.",
             labels=("backend",),
         )
         for metrics in every:

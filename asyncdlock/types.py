@@ -92,11 +92,9 @@ class Owners:
     __slots__ = ("_next", "session")
 
     def __init__(self) -> None:
-        digits = os.urandom(10).hex()
-        # Version 8, variant 10: "vendor specific" in RFC 9562.
-        self.session = (
-            f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-{'89ab'[int(digits[15], 16) & 3]}{digits[16:19]}"
-        )
+        digits = os.urandom(9).hex()
+        # Version 8 ("vendor specific" in RFC 9562), variant 8.
+        self.session = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}"
         self._next = count(1).__next__
 
     def new(self) -> str:
