@@ -1,0 +1,102 @@
+"""Reads `zookeeper://[user:password@]host[:port],…[/chroot][?option=value…]`."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from asyncdlock.backend import redact
+from asyncdlock.backends.zookeeper.backend import FENCE_SCALE, ZooKeeperBackend
+from asyncdlock.backends.zookeeper.session import Ensemble
+
+_DEFAULT_PORT = 2181
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]\s]+))(?::(?P<port>\d{1,5}))?")
+
+
+def from_url(url: str, **options: Any) -> ZooKeeperBackend:
+    """The backend for `url`, unconnected. Options may stand in the URL's query or be given by name.
+
+    `connect_timeout`: how long to look for a server, in seconds, 5 unless said otherwise.
+    `containers`: let the server remove a key's node when its queue has been empty for a while, on by default.
+    `local_queue`: tasks of this process share one place per key, on by default.
+    `local_handoffs`: how often a process may pass a lock on before others get their turn, 0 by default;
+    the whole fleet must agree on whether it is used (see docs/backends/zookeeper.md).
+
+    :raises ValueError: malformed URL, unknown or invalid option.
+    """
+    parts = urlsplit(url)
+    shown = redact(url)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    given: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name in options.keys() & given.keys():
+        raise ValueError(f"the option {name!r} stands both in the URL and beside it: keep one of them")
+    given |= options
+    for name in given.keys() - _OPTIONS.keys():
+        raise ValueError(f"unknown option {name!r} for zookeeper://: it takes {', '.join(sorted(_OPTIONS))}")
+    values = {name: read(name, given[name]) for name, read in _OPTIONS.items() if name in given}
+    if credentials and not all(credentials.partition(":")):
+        raise ValueError(f"{shown!r} must name a user and a password: zookeeper://user:password@host")
+    ensemble = Ensemble(
+        hosts=[_host(host, shown) for host in hosts.split(",")],
+        credentials=unquote(credentials) or None,
+        connect_timeout=values.pop("connect_timeout", 5.0),
+    )
+    return ZooKeeperBackend(ensemble, chroot=_chroot(parts.path, shown), **values)
+
+
+def _host(text: str, url: str) -> tuple[str, int]:
+    match = _HOST.fullmatch(text)
+    port = int(match["port"] or _DEFAULT_PORT) if match else 0
+    if match is None or not 0 < port < 65536:
+        raise ValueError(f"{url!r} must list its servers as host:port,host:port, but says {text!r}")
+    return match["v6"] or match["name"], port
+
+
+def _chroot(path: str, url: str) -> str:
+    chroot = unquote(path).rstrip("/")
+    components = chroot.split("/")[1:]
+    if any(component in ("", ".", "..") for component in components):
+        raise ValueError(f"the path in {url!r} is no ZooKeeper path")
+    return chroot
+
+
+def _flag(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {
+        "true": True,
+        "on": True,
+        "1": True,
+        "yes": True,
+        "false": False,
+        "off": False,
+        "0": False,
+        "no": False,
+    }
+    if str(value).lower() not in known:
+        raise ValueError(f"{name} must be true or false, not {value!r}")
+    return known[str(value).lower()]
+
+
+def _seconds(name: str, value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{name} must be a positive number of seconds, not {value!r}")
+    return seconds
+
+
+def _handoffs(name: str, value: Any) -> int:
+    if not re.fullmatch(r"\d{1,9}", str(value)) or int(value) >= FENCE_SCALE:
+        raise ValueError(f"{name} must be a whole number of 0..{FENCE_SCALE - 1}, not {value!r}")
+    return int(value)
+
+
+_OPTIONS: dict[str, Callable[[str, Any], Any]] = {
+    "connect_timeout": _seconds,
+    "containers": _flag,
+    "local_handoffs": _handoffs,
+    "local_queue": _flag,
+}
