@@ -166,7 +166,7 @@ def etcd_server() -> Iterator[servers.EtcdCluster]:
 
 @pytest.fixture
 def etcd_cluster() -> Iterator[servers.EtcdCluster]:
-    """Three members of this test's own: the system's etcd, for the wheel's is not to be killed and trusted."""
+    """Three members of this test's own, the system's: the wheel's must not be killed and trusted."""
     with _started(servers.etcd(3, flavour="system")) as cluster:
         yield cluster
 

@@ -13,7 +13,10 @@ Nothing outlives the process that started it, whether that ends normally, by Ctr
 from harness.servers.errors import PortTaken, ServerError, ServerFailed, ServerMissing
 from harness.servers.etcd_cluster import EtcdCluster, EtcdNode, etcd
 from harness.servers.group import Group
+from harness.servers.redis_groups import RedisNodes, ReplicatedRedis, redis_nodes, redis_replicated
 from harness.servers.redis_node import RedisNode, redis
+from harness.servers.redis_sentinels import RedisWithSentinels, redis_sentinel
+from harness.servers.redis_shards import RedisCluster, redis_cluster
 from harness.servers.server import Server, running
 from harness.servers.zookeeper_ensemble import ZooKeeperEnsemble, ZooKeeperNode, zookeeper
 
@@ -22,7 +25,11 @@ __all__ = [
     "EtcdNode",
     "Group",
     "PortTaken",
+    "RedisCluster",
     "RedisNode",
+    "RedisNodes",
+    "RedisWithSentinels",
+    "ReplicatedRedis",
     "Server",
     "ServerError",
     "ServerFailed",
@@ -31,6 +38,10 @@ __all__ = [
     "ZooKeeperNode",
     "etcd",
     "redis",
+    "redis_cluster",
+    "redis_nodes",
+    "redis_replicated",
+    "redis_sentinel",
     "running",
     "zookeeper",
 ]

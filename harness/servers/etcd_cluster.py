@@ -5,8 +5,8 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import quote
+from typing import Any, Literal, TypedDict, Unpack
+from urllib.parse import quote, urlencode
 
 import aiohttp
 
@@ -108,47 +108,64 @@ class EtcdNode(Member):
         ]
 
 
-class EtcdCluster(Quorum[EtcdNode]):
-    """One or more members that elected a leader. `password` is root's; `users` may read and write."""
+class EtcdOptions(TypedDict, total=False):
+    """What an etcd cluster can be asked for."""
 
-    def __init__(
-        self,
-        size: int,
-        *,
-        binary: Path | None = None,
-        flavour: EtcdFlavour | None = None,
-        password: str | None = None,
-        users: Mapping[str, str] | None = None,
-        tls: Tls | None = None,
-        heartbeat_ms: int = 100,
-        election_ms: int = 1000,
-        options: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        program = binary or find_binary(flavour)
-        super().__init__([EtcdNode(f"n{i}", binary=program, environment=environment) for i in range(size)])
-        self.password = password
-        self.users = dict(users or {})
+    binary: Path
+    flavour: EtcdFlavour
+    password: str
+    """Root's: switches authentication on."""
+    users: Mapping[str, str]
+    """Names and passwords of further users, who may read and write every key."""
+    tls: Tls
+    """Between clients and members; the members talk to each other in plain text."""
+    heartbeat_ms: int
+    election_ms: int
+    options: Sequence[str]
+    """Further arguments of every member."""
+    environment: Mapping[str, str]
+
+
+class EtcdCluster(Quorum[EtcdNode]):
+    """One or more members that elected a leader."""
+
+    def __init__(self, size: int = 1, **asked: Unpack[EtcdOptions]) -> None:
+        binary = asked.get("binary") or find_binary(asked.get("flavour"))
+        environment = asked.get("environment")
+        super().__init__([EtcdNode(f"n{i}", binary=binary, environment=environment) for i in range(size)])
+        self.password = asked.get("password")
+        self.users = dict(asked.get("users", {}))
         self.certificates: Certificates | None = None
+        self._tls = asked.get("tls")
         shared = [
             "--initial-cluster=" + ",".join(f"{node.name}={node.peer_url}" for node in self),
-            f"--heartbeat-interval={heartbeat_ms}",
-            f"--election-timeout={election_ms}",
-            *options,
+            f"--heartbeat-interval={asked.get('heartbeat_ms', 100)}",
+            f"--election-timeout={asked.get('election_ms', 1000)}",
+            *asked.get("options", ()),
         ]
-        if tls:
+        if self._tls:
             self.certificates = made = make_certificates(self[0].folder)
             shared += [f"--cert-file={made.cert}", f"--key-file={made.key}", f"--trusted-ca-file={made.ca}"]
-            shared += ["--client-cert-auth"] if tls == "mutual" else []
+            shared += ["--client-cert-auth"] if self._tls == "mutual" else []
         for node in self:
             node.certificates = self.certificates
             node.options = shared
 
     @property
     def url(self) -> str:
-        scheme = "etcds" if self.certificates else "etcd"
-        secret = f"root:{quote(self.password, safe='')}@" if self.password else ""
-        return f"{scheme}://{secret}{self.addresses}"
+        """For root, with the password and the certificates that the members ask for."""
+        return self.url_for("root")
+
+    def url_for(self, user: str) -> str:
+        """The same for one of the other users."""
+        password = self.password if user == "root" else self.users[user]
+        secret = f"{quote(user, safe='')}:{quote(password, safe='')}@" if password else ""
+        if self.certificates is None:
+            return f"etcd://{secret}{self.addresses}"
+        query = {"ca_file": self.certificates.ca}
+        if self._tls == "mutual":
+            query |= {"cert_file": self.certificates.cert, "key_file": self.certificates.key}
+        return f"etcds://{secret}{self.addresses}?{urlencode(query, safe='/')}"
 
     async def start(self) -> None:
         await super().start()
@@ -166,19 +183,7 @@ class EtcdCluster(Quorum[EtcdNode]):
         await call("auth/enable")
 
 
-def etcd(
-    nodes: int = 1,
-    *,
-    binary: Path | None = None,
-    flavour: EtcdFlavour | None = None,
-    password: str | None = None,
-    users: Mapping[str, str] | None = None,
-    tls: Tls | None = None,
-    heartbeat_ms: int = 100,
-    election_ms: int = 1000,
-    options: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-) -> AbstractAsyncContextManager[EtcdCluster]:
+def etcd(nodes: int = 1, **options: Unpack[EtcdOptions]) -> AbstractAsyncContextManager[EtcdCluster]:
     """An etcd cluster for the length of an `async with`.
 
     Leases can be no shorter than one and a half election time-outs, in whole seconds: 2 s as etcd
@@ -187,17 +192,4 @@ def etcd(
     :raises ServerMissing: no binary; the message says how to get one.
     :raises ServerFailed: it did not start.
     """
-    return running(
-        lambda: EtcdCluster(
-            nodes,
-            binary=binary,
-            flavour=flavour,
-            password=password,
-            users=users,
-            tls=tls,
-            heartbeat_ms=heartbeat_ms,
-            election_ms=election_ms,
-            options=options,
-            environment=environment,
-        )
-    )
+    return running(lambda: EtcdCluster(nodes, **options))

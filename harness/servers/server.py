@@ -20,7 +20,7 @@ READY_WITHIN = 60.0
 
 _STOP_WITHIN = 10.0
 _PROBE_EVERY = 0.01
-_PROBE_WITHIN = 5.0
+_PROBE_WITHIN = 1.0  # a starting server may accept a connection and never answer on it
 _LOG_TAIL_LINES = 15
 _PORT_TRIES = 5
 

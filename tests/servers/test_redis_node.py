@@ -5,11 +5,16 @@ import os
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from harness import servers
 from harness.servers import redis_node
 from harness.servers.ports import free_port
 from harness.servers.server import Server
+from harness.servers.tls import Tls
 
 
 def is_alive(pid: int) -> bool:
@@ -102,12 +107,6 @@ async def test_a_cancelled_start_leaves_no_process(monkeypatch: pytest.MonkeyPat
     assert not started[0].folder.exists()
 
 
-async def test_password_and_acl_users_are_asked_for() -> None:
-    async with servers.redis(password='se"cret @/', users={"worker": "p:w"}) as node:
-        assert await node.command("ACL", "WHOAMI") == "default"
-        assert "worker:p%3Aw@" in node.url_for("worker")
-
-
 def test_the_environment_variable_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "my-redis"
     program.touch(mode=0o755)
@@ -141,3 +140,29 @@ def test_a_server_belongs_to_no_event_loop() -> None:
         asyncio.run(node.restart())
     finally:
         node.close()
+
+
+@pytest.mark.parametrize("tls", ["server", "mutual"])
+async def test_tls_is_asked_for(tls: Tls) -> None:
+    async with servers.redis(tls=tls, password="p") as node:
+        assert node.url.startswith("rediss://")
+        assert await node.command("PING")
+        plain = Redis.from_url(f"redis://:p@{node.address}/0", retry=Retry(NoBackoff(), 0))
+        without_certificate = Redis.from_url(node.url.partition("&")[0], retry=Retry(NoBackoff(), 0))
+        async with plain, without_certificate:
+            with pytest.raises(RedisConnectionError):
+                await plain.get("a")
+            if tls == "mutual":
+                with pytest.raises(RedisConnectionError):
+                    await without_certificate.get("a")
+            else:
+                await without_certificate.get("a")
+
+
+async def test_the_unix_socket_and_acl_users_work() -> None:
+    async with servers.redis(password='p"w @/\\', users={"worker": "p:w"}) as node:
+        socket = Redis.from_url(node.unix_url, decode_responses=True)
+        worker = Redis.from_url(node.url_for("worker"), decode_responses=True)
+        async with socket, worker:
+            assert await socket.acl_whoami() == "default"
+            assert await worker.acl_whoami() == "worker"
