@@ -25,10 +25,11 @@ class MemoryStore:
         outcome, after = judge(self._fencing, before, write)
         if outcome is Outcome.ACCEPTED:
             self._keys[write.key] = after, write.body
+        written = Written(outcome, before.mark, after.version)
         if self._log is not None:
             self._decided += 1
-            self._log.append(log_row(self._decided, write, outcome, before, after))
-        return Written(outcome, before.mark, after.version)
+            self._log.append(log_row(self._decided, write, written))
+        return written
 
     async def read(self, key: str, token: int) -> Found:
         state, body = self._keys.get(key, _NEVER_WRITTEN)

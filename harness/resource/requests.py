@@ -94,11 +94,11 @@ def parse_expected_version(headers: Headers) -> int | None:
 def parse_owner(headers: Headers) -> str | None:
     """Who writes, for the log alone.
 
-    :raises BadRequest: it is too long.
+    :raises BadRequest: it is too long, or not text.
     """
     owner = headers.get(FENCE_OWNER)
-    if owner is not None and len(owner) > MAX_OWNER_CHARS:
-        raise BadRequest(f"{FENCE_OWNER} is longer than {MAX_OWNER_CHARS} characters")
+    if owner is not None and not (len(owner) <= MAX_OWNER_CHARS and owner.isprintable()):
+        raise BadRequest(f"{FENCE_OWNER} must be at most {MAX_OWNER_CHARS} printable characters")
     return owner
 
 

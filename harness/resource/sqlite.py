@@ -206,9 +206,10 @@ class SqliteStore:
             outcome, after = judge(self._fencing, before, operation)
             if outcome is Outcome.ACCEPTED:
                 execute(_PUT, (operation.key, *after.mark, *after[1:], operation.body))
+            written = Written(outcome, before.mark, after.version)
+            answers.append(written)
             if self._keep_log:
-                rows.append(log_row(0, operation, outcome, before, after)[1:])
-            answers.append(Written(outcome, before.mark, after.version))
+                rows.append(log_row(0, operation, written)[1:])
         if rows:
             self._writer.executemany(_APPEND, rows)
         return answers

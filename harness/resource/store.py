@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol
 
 from harness.clock import now
-from harness.resource.decision import Fencing, Mark, Outcome, State, Write
+from harness.resource.decision import Fencing, Mark, Outcome, Write
 
 
 class StoreError(Exception):
@@ -54,16 +54,16 @@ class LogRow(NamedTuple):
     digest: str
 
 
-def log_row(seq: int, write: Write, outcome: Outcome, before: State, after: State) -> LogRow:
+def log_row(seq: int, write: Write, written: Written) -> LogRow:
     """The row for a write that was decided just now."""
     return LogRow(
         seq,
         write.key,
         write.token,
         write.seq,
-        outcome.value,
-        before.mark.token,
-        after.version,
+        written.outcome.value,
+        written.mark.token,
+        written.version,
         write.started,
         now(),
         write.owner,
@@ -114,7 +114,12 @@ async def open_store(url: str, fencing: Fencing, *, log: bool) -> Store:
     kind, _, rest = url.partition(":")
     if kind not in _KINDS:
         raise StoreError(f"{url!r} is no store: use memory, sqlite:PATH or postgres:DSN")
-    # Loaded on demand: only `postgres` needs a client library.
-    module = importlib.import_module(f"harness.resource.{kind}")
+    try:
+        # Loaded on demand: only `postgres` needs a client library.
+        module = importlib.import_module(f"harness.resource.{kind}")
+    except ModuleNotFoundError as missing:
+        raise StoreError(
+            f"the store {kind} needs the package {missing.name}: pip install 'asyncdlock[{kind}]'"
+        ) from missing
     store: Store = await module.open_store(rest, fencing, log=log)
     return store
