@@ -1,0 +1,215 @@
+"""The connection to a cluster: one channel per member, failover, authentication, TLS, time limits."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+from aetcd import rpc
+
+from asyncdlock.backends.etcd.failures import Advice, classify, refusal, unavailable
+from asyncdlock.backends.etcd.settings import Settings
+from asyncdlock.errors import BackendError
+
+_CHANNEL_OPTIONS = (
+    # A member that died without a word is noticed by pings; etcd tolerates one every 5 s.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A member that comes back is used again soon, not after gRPC's two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Two clients of one process must not share a connection, nor hide behind a web proxy.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", -1),
+)
+# A member without a leader refuses at once instead of letting the request hang.
+_REQUIRE_LEADER = ("hasleader", "true")
+_RETRY_DELAY = 0.05
+_RETRY_DELAY_MAX = 0.5
+
+
+class Member:
+    """One endpoint: its channel and etcd's services on it."""
+
+    def __init__(self, endpoint: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self.endpoint = endpoint
+        if credentials is None:
+            self.channel = grpc.aio.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
+        else:
+            self.channel = grpc.aio.secure_channel(endpoint, credentials, options=_CHANNEL_OPTIONS)
+        self.kv = rpc.KVStub(self.channel)
+        self.lease = rpc.LeaseStub(self.channel)
+        self.watch = rpc.WatchStub(self.channel)
+        self.auth = rpc.AuthStub(self.channel)
+
+
+Verb = Callable[[Member], Any]
+TXN: Verb = attrgetter("kv.Txn")
+LEASE_GRANT: Verb = attrgetter("lease.LeaseGrant")
+LEASE_REVOKE: Verb = attrgetter("lease.LeaseRevoke")
+LEASE_TIME_TO_LIVE: Verb = attrgetter("lease.LeaseTimeToLive")
+KEEP_ALIVE: Verb = attrgetter("lease.LeaseKeepAlive")
+WATCH: Verb = attrgetter("watch.Watch")
+AUTHENTICATE: Verb = attrgetter("auth.Authenticate")
+
+
+class Reply(NamedTuple):
+    """An answer, and whether an earlier attempt of the same request may still take effect."""
+
+    message: Any
+    uncertain: bool
+
+
+class Connection:
+    """Sends requests to one member at a time and moves on to the next when it fails.
+
+    Every request that goes through `call` is repeated on another member after a failure, also
+    when the first may have happened: callers send only what is safe to repeat.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.commands = 0
+        self.failovers = 0
+        self._members: dict[str, Member] = {}
+        # A fleet spreads over the members instead of loading the first one of the URL.
+        self._current = random.randrange(len(settings.endpoints))
+        self._listeners: set[Callable[[Member], None]] = set()
+        self._token: str | None = None
+        self._signing_in: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def endpoint(self) -> str:
+        """The member that the next request goes to."""
+        return self.settings.endpoints[self._current]
+
+    def member(self) -> Member:
+        """The current member; its channel connects by itself.
+
+        :raises BackendError: closed, or the TLS files cannot be read.
+        """
+        if self._closed:
+            raise BackendError("this etcd client is closed", definite=True)
+        endpoint = self.endpoint
+        member = self._members.get(endpoint)
+        if member is None:
+            member = self._members[endpoint] = Member(endpoint, self._credentials())
+        return member
+
+    def leave(self, member: Member) -> None:
+        """`member` failed: use the next one, and tell the streams that run on this one."""
+        if member.endpoint != self.endpoint:
+            return
+        self._current = (self._current + 1) % len(self.settings.endpoints)
+        self.failovers += 1
+        for listener in tuple(self._listeners):
+            listener(member)
+
+    def on_leave(self, listener: Callable[[Member], None]) -> None:
+        self._listeners.add(listener)
+
+    async def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What accompanies every request; signs in first where a user is given.
+
+        :raises BackendError: the sign-in failed.
+        """
+        if self.settings.user is None:
+            return (_REQUIRE_LEADER,)
+        if self._token is None:
+            if self._signing_in is None:
+                self._signing_in = asyncio.create_task(self._sign_in())
+            await asyncio.shield(self._signing_in)
+        assert self._token is not None
+        return (_REQUIRE_LEADER, ("token", self._token))
+
+    def forget_token(self, used: tuple[tuple[str, str], ...]) -> None:
+        """The token in `used` was refused; the next request signs in again."""
+        if ("token", self._token) in used:
+            self._token = None
+
+    async def call(self, verb: Verb, request: Any, *, timeout: float | None = None) -> Reply:
+        """The answer to `request` from the first member that gives one.
+
+        :raises BackendUnavailable: nobody answered within `timeout`.
+        :raises BackendError: etcd refused the request.
+        """
+        limit = self.settings.timeout if timeout is None else timeout
+        if verb is AUTHENTICATE or self.settings.user is None:
+            return await self._call(verb, request, limit, (_REQUIRE_LEADER,))
+        return await self._call(verb, request, limit, None)
+
+    async def _call(
+        self, verb: Verb, request: Any, limit: float, fixed: tuple[tuple[str, str], ...] | None
+    ) -> Reply:
+        deadline = time.monotonic() + limit
+        uncertain = False
+        signed_in_again = False
+        failures = 0
+        while True:
+            metadata = await self.metadata() if fixed is None else fixed
+            member = self.member()
+            attempt = min(self.settings.attempt_timeout, max(0.001, deadline - time.monotonic()))
+            self.commands += 1
+            try:
+                message = await verb(member)(request, timeout=attempt, metadata=metadata)
+                return Reply(message, uncertain)
+            except grpc.aio.AioRpcError as error:
+                failure = classify(error)
+            if failure.advice is Advice.SIGN_IN and fixed is None and not signed_in_again:
+                signed_in_again = True
+                self.forget_token(metadata)
+                continue
+            if failure.advice is not Advice.ANOTHER_MEMBER:
+                raise refusal(failure, member.endpoint, definite=not uncertain)
+            uncertain = uncertain or not failure.definite
+            self.leave(member)
+            failures += 1
+            delay = _retry_delay(failures, len(self.settings.endpoints))
+            if time.monotonic() + delay >= deadline:
+                raise unavailable(failure, self.settings.endpoints, limit, definite=not uncertain)
+            await asyncio.sleep(delay)
+
+    async def _sign_in(self) -> None:
+        request = rpc.AuthenticateRequest(name=self.settings.user, password=self.settings.password)
+        try:
+            reply = await self.call(AUTHENTICATE, request)
+            self._token = reply.message.token
+        finally:
+            self._signing_in = None
+
+    def _credentials(self) -> grpc.ChannelCredentials | None:
+        if not self.settings.tls:
+            return None
+        files = (self.settings.ca_file, self.settings.key_file, self.settings.cert_file)
+        try:
+            ca, key, cert = (Path(file).read_bytes() if file else None for file in files)
+        except OSError as missing:
+            raise BackendError(
+                f"the TLS file {missing.filename} cannot be read: {missing.strerror}", definite=True
+            ) from None
+        return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
+
+    async def aclose(self) -> None:
+        """Close every channel; calls under way fail."""
+        self._closed = True
+        if self._signing_in is not None:
+            self._signing_in.cancel()
+        members, self._members = list(self._members.values()), {}
+        for member in members:
+            await member.channel.close()
+
+
+def _retry_delay(failures: int, members: int) -> float:
+    """No delay before a member that was not asked yet; then growing pauses with jitter."""
+    rounds, position = divmod(failures, members)
+    if position and not rounds:
+        return 0.0
+    return random.uniform(0.5, 1.0) * min(_RETRY_DELAY_MAX, _RETRY_DELAY * 2.0**rounds)

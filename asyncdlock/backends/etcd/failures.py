@@ -1,0 +1,83 @@
+"""What a gRPC failure means: ask again, sign in again, or give up; and did it certainly not happen?"""
+
+import enum
+from typing import Any, NamedTuple
+
+import grpc
+
+from asyncdlock.errors import BackendError, BackendUnavailable
+
+# Details that gRPC gives when no connection existed to carry the request.
+_NEVER_SENT = (
+    "failed to connect to all addresses",
+    "connections to all backends failing",
+    "DNS resolution failed",
+    "Name resolution",
+    "no leader",  # etcd refuses before it proposes: we ask for a leader in the metadata
+)
+# Any other code is an answer of etcd's, given instead of carrying the request out.
+_OUTCOME_UNKNOWN = frozenset(
+    {
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.ABORTED,
+    }
+)
+_STALE_TOKEN = ("invalid auth token", "revision of auth store is old", "user name is empty")
+
+
+class Advice(enum.Enum):
+    """What the caller does next."""
+
+    ANOTHER_MEMBER = enum.auto()
+    SIGN_IN = enum.auto()
+    GIVE_UP = enum.auto()
+
+
+class Failure(NamedTuple):
+    """One failed attempt."""
+
+    advice: Advice
+    definite: bool
+    """The request certainly had no effect."""
+    reason: str
+    code: Any
+
+
+def classify(error: grpc.aio.AioRpcError) -> Failure:
+    """Sort a failed call by status code and, where the code says too little, by its details."""
+    code, details = error.code(), error.details() or ""
+    reason = details or code.name
+    if any(text in details for text in _STALE_TOKEN):
+        return Failure(Advice.SIGN_IN, True, reason, code)
+    if code is grpc.StatusCode.UNAVAILABLE:
+        never_sent = any(text in details for text in _NEVER_SENT)
+        return Failure(Advice.ANOTHER_MEMBER, never_sent, reason, code)
+    if code in _OUTCOME_UNKNOWN:
+        return Failure(Advice.ANOTHER_MEMBER, False, reason, code)
+    return Failure(Advice.GIVE_UP, True, reason, code)
+
+
+class LeaseNotFound(BackendError):
+    """The lease that a request names has expired or was revoked. Nothing happened."""
+
+
+def refusal(failure: Failure, endpoint: str, *, definite: bool) -> BackendError:
+    """The error for a request that etcd answered with a refusal."""
+    kind = BackendError
+    if failure.code is grpc.StatusCode.NOT_FOUND and "lease" in failure.reason:
+        kind = LeaseNotFound
+    return kind(f"etcd at {endpoint} refused the request: {failure.reason}", definite=definite)
+
+
+def unavailable(
+    failure: Failure, endpoints: tuple[str, ...], seconds: float, *, definite: bool
+) -> BackendUnavailable:
+    """The error for a request that no member answered in time."""
+    members = ", ".join(endpoints)
+    return BackendUnavailable(
+        f"no etcd member of {members} answered within {seconds:g} s (last: {failure.reason})",
+        definite=definite,
+    )

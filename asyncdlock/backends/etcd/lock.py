@@ -1,0 +1,246 @@
+"""The lock: who owns it, who waits for it, and how either gives it up."""
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from asyncdlock.backends.etcd import requests
+from asyncdlock.backends.etcd.connection import Connection
+from asyncdlock.backends.etcd.keeper import Keeper
+from asyncdlock.backends.etcd.lease import Lease, Leases
+from asyncdlock.backends.etcd.line import Line
+from asyncdlock.backends.etcd.place import Place
+from asyncdlock.backends.etcd.requests import Queue
+from asyncdlock.backends.etcd.settings import Settings
+from asyncdlock.backends.etcd.transactions import MAX_OPERATIONS, Outcome, Transactions
+from asyncdlock.backends.etcd.watch import Watcher
+from asyncdlock.errors import BackendError, LockError
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
+
+FENCE_SCALE = 1024
+"""With local hand-off a fence is ModRevision × this: room for the fences that a holder passes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """Counts of one client."""
+
+    commands: int
+    """Requests and stream messages sent."""
+    transactions: int
+    """Operations on locks; one request can carry many."""
+    watch_events: int
+    """Deletions that the server told us of."""
+    watches: int
+    """Watches open now."""
+    leases: int
+    """Leases in use or kept for the next use now."""
+    failovers: int
+    """How often another member took over."""
+
+
+class EtcdBackend:
+    """Locks as etcd's own clients keep them. docs/backends/etcd.md tells how and why."""
+
+    name = "etcd"
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.capabilities = Capabilities(
+            fencing=True,
+            fifo=True,
+            push_wakeup=True,
+            shared=True,
+            min_ttl=float(settings.min_ttl),
+            ttl_step=1.0,
+        )
+        self.local_queue = settings.local_queue
+        self.local_handoffs = settings.local_handoffs
+        self._scale = FENCE_SCALE if settings.local_handoffs else 1
+        self._places: dict[str, Place] = {}
+        self._connection = Connection(settings)
+        self._transactions = Transactions(self._connection)
+        self._watcher = Watcher(self._connection)
+        self._leases = Leases(self._connection, self._lease_died)
+        self._line = Line(self._leases, self._transactions, self._watcher)
+        self._keeper = Keeper(
+            self._leases, self._transactions, lambda: tuple(self._places.values()), self._give_up
+        )
+
+    @property
+    def commands(self) -> int:
+        """Requests and stream messages sent so far."""
+        return self._connection.commands
+
+    @property
+    def stats(self) -> Stats:
+        """What this client has done and has open."""
+        return Stats(
+            commands=self._connection.commands,
+            transactions=self._transactions.submitted,
+            watch_events=self._watcher.events,
+            watches=len(self._watcher),
+            leases=sum(1 for _ in self._leases),
+            failovers=self._connection.failovers,
+        )
+
+    async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
+        """Take a place in the lock's queue and wait until it is the first.
+
+        A place that is lost on the way (its lease expired: this process slept, or no member could
+        be reached) is taken anew at the end of the queue. A cancelled wait leaves its place to
+        `release` and nothing else.
+
+        :raises BackendError: no member answered, or etcd refused.
+        """
+        place = self._open(claim)
+        while not await self._line.queue_up(place):
+            self._move(place)
+        return self._grant(place, reserve)
+
+    async def try_acquire(self, claim: Claim) -> Grant | None:
+        """Take the lock if its queue is empty, in one transaction that otherwise writes nothing.
+
+        :raises BackendError: no member answered, or etcd refused.
+        """
+        place = self._open(claim)
+        while (won := await self._line.slip_in(place)) is None:
+            self._move(place)
+        if not won:
+            self._drop(place)
+            return None
+        return self._grant(place, 0)
+
+    async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        """One keep-alive for each lease, and one read of the keys, for all grants together.
+
+        A living lease alone does not mean that the lock is still held: somebody may have deleted
+        the key. Never raises for a failed server; a cancellation leaves nothing behind.
+        """
+        sent = time.monotonic()
+        places = [self._places.get(grant.claim.owner) for grant in grants]
+        held = [place for place in places if place is not None and place.live]
+        leases = {lease: self._leases.refresh(lease) for lease in {place.lease for place in held}}
+        chunks = [held[start : start + MAX_OPERATIONS] for start in range(0, len(held), MAX_OPERATIONS)]
+        reads = [self._transactions.submit(requests.read([place.key for place in chunk])) for chunk in chunks]
+        for answer in leases.values():
+            await asyncio.shield(answer)
+        for read in reads:
+            with suppress(BackendError):
+                await asyncio.shield(read)
+
+        found: dict[str, LeaseState] = {}
+        for chunk, read in zip(chunks, reads, strict=True):
+            if read.exception() is None:
+                for place, response in zip(chunk, read.result().reply.responses, strict=True):
+                    kvs = response.response_range.kvs
+                    owned = bool(kvs) and kvs[0].value == place.owner
+                    found[place.claim.owner] = leases[place.lease].result() if owned else LeaseState.LOST
+        return [self._renewed(place, sent, found) for place in places]
+
+    async def release(self, claim: Claim) -> bool:
+        """Give up the claim's place, whether it holds the lock, waits for it, or may not exist.
+
+        A request of `acquire` that is still on its way is awaited first: gRPC keeps no order
+        between calls. Cancelled, the release goes on in the background.
+
+        :raises BackendError: no member answered. Calling again is safe; without that the place
+            goes as soon as a member can be reached, at the latest when its lease expires.
+        """
+        place = self._places.get(claim.owner)
+        if place is None:
+            return False
+        held = place.expires_at is not None
+        place.leaving = True
+        if place.pending is not None and not place.pending.done():
+            await asyncio.wait({place.pending})
+        if place.lease.dead or place.pending is None:
+            self._drop(place)
+            return False
+        outcome = await asyncio.shield(self._give_up(place))
+        if outcome.reply.succeeded:
+            return True
+        # An earlier copy of the request may have done it. Nobody else deletes this key while the
+        # lease lives.
+        return outcome.uncertain and held and time.monotonic() < place.lease.expires_at
+
+    async def raise_fence(self, key: str, above: int) -> None:
+        """Not possible: the store's revision is the fence.
+
+        :raises LockError: always.
+        """
+        raise LockError(
+            "etcd fences are revisions of its store and cannot be raised; after a restore from backup "
+            "use `etcdutl snapshot restore --bump-revision`"
+        )
+
+    async def aclose(self) -> None:
+        """Revoke all leases, with every key that hangs on them, and close the connection.
+
+        Members that do not answer in time are left to expire the leases by themselves.
+        """
+        await self._keeper.aclose()
+        await self._watcher.aclose()
+        await self._transactions.aclose()
+        await self._leases.aclose()
+        await self._connection.aclose()
+        self._places.clear()
+
+    def _open(self, claim: Claim) -> Place:
+        lease = self._leases.lend(claim.key, math.ceil(claim.ttl))
+        place = Place(claim, Queue(self.settings.prefix, claim.key), lease)
+        self._places[claim.owner] = place
+        self._keeper.mind(lease)
+        return place
+
+    def _move(self, place: Place) -> None:
+        """The place is lost: take another one, under a lease that lives."""
+        self._leases.give_back(place.lease, place.claim.key)
+        place.move(self._leases.lend(place.claim.key, place.lease.ttl))
+        self._keeper.mind(place.lease)
+
+    def _drop(self, place: Place) -> None:
+        """Nothing of the place is left on the server."""
+        if self._places.pop(place.claim.owner, None) is not None:
+            self._leases.give_back(place.lease, place.claim.key)
+
+    def _give_up(self, place: Place) -> asyncio.Future[Outcome]:
+        """Delete the place's key if it is its owner's."""
+        place.leaving = True
+        left = self._transactions.submit(requests.leave(place.key, place.owner))
+        left.add_done_callback(partial(self._given_up, place, place.lease))
+        return left
+
+    def _given_up(self, place: Place, lease: Lease, left: asyncio.Future[Outcome]) -> None:
+        if left.exception() is None:
+            self._drop(place)
+        else:
+            # The key may be there still, and nobody may ask again: the keeper goes after it.
+            self._leases.retire(lease)
+
+    def _lease_died(self, lease: Lease) -> None:
+        """Everything under the lease is gone: waiters start over, what was leaving has left."""
+        for place in tuple(self._places.values()):
+            if place.lease is not lease:
+                continue
+            if place.leaving:
+                self._drop(place)
+            elif place.watch is not None:
+                place.watch.wake()
+
+    def _grant(self, place: Place, reserve: int) -> Grant:
+        assert place.expires_at is not None
+        reserved = min(reserve, self._scale - 1)
+        return Grant(place.claim, place.revision * self._scale, place.expires_at, reserved)
+
+    def _renewed(self, place: Place | None, sent: float, found: dict[str, LeaseState]) -> LeaseState:
+        if place is None or not place.live:
+            return LeaseState.LOST
+        state = found.get(place.claim.owner, LeaseState.UNKNOWN)
+        if state is LeaseState.RENEWED:
+            place.expires_at = sent + validity(place.claim.ttl)
+        return state

@@ -1,0 +1,144 @@
+"""What is said to etcd about a lock, and how its answers read. Pure: no I/O, no state.
+
+The queue of a lock is the set of keys `{prefix}/{lock}/{lease id in hex}`, oldest create revision
+first, as Go's `concurrency.Mutex` and `etcdctl lock` keep it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from aetcd import rpc
+
+_BY_CREATION = rpc.RangeRequest.CREATE
+_NEWEST_FIRST = rpc.RangeRequest.DESCEND
+_EQUAL = rpc.Compare.EQUAL
+_LESS = rpc.Compare.LESS
+
+
+class Queue:
+    """The keys of one lock."""
+
+    __slots__ = ("_end", "_start")
+
+    def __init__(self, prefix: str, key: str) -> None:
+        self._start = f"{prefix}/{key}/".encode()
+        # "0" follows "/" in ASCII: the range ends right after everything that starts with the prefix.
+        self._end = self._start[:-1] + b"0"
+
+    def place(self, lease_id: int) -> bytes:
+        """The key of the place that this lease holds in the queue."""
+        return self._start + b"%x" % lease_id
+
+    def owns(self, key: bytes) -> bool:
+        """Is this a place in this queue, and not in that of a lock further down (`a` and `a/b`)?"""
+        return b"/" not in key[len(self._start) :]
+
+    def range(self, *, limit: int = 0, up_to: int = 0) -> Any:
+        """The newest places first, those created after revision `up_to` left out."""
+        return rpc.RequestOp(
+            request_range=rpc.RangeRequest(
+                key=self._start,
+                range_end=self._end,
+                limit=limit,
+                sort_order=_NEWEST_FIRST,
+                sort_target=_BY_CREATION,
+                max_create_revision=up_to,
+                keys_only=True,
+            )
+        )
+
+    def join(self, place: bytes, owner: bytes, lease_id: int) -> Any:
+        """Take a place at the end and see who stands in front; sent twice it does not queue twice."""
+        return rpc.TxnRequest(
+            compare=[_absent(place)],
+            success=[_put(place, owner, lease_id), self.range(limit=2)],
+            failure=[_get(place)],
+        )
+
+    def look(self, *, limit: int = 0, up_to: int = 0) -> Any:
+        """Read the queue; or, up to one's own revision and limited to 2, oneself and the one in front."""
+        return rpc.TxnRequest(success=[self.range(limit=limit, up_to=up_to)])
+
+    def join_if_empty(self, place: bytes, owner: bytes, lease_id: int) -> Any:
+        """Take the first place, or none at all."""
+        nobody = rpc.Compare(
+            result=_EQUAL, target=rpc.Compare.CREATE, key=self._start, range_end=self._end, create_revision=0
+        )
+        return rpc.TxnRequest(
+            compare=[nobody],
+            success=[_put(place, owner, lease_id)],
+            failure=[_get(place), self.range(limit=2)],
+        )
+
+    def join_if_unchanged(self, place: bytes, owner: bytes, lease_id: int, revision: int) -> Any:
+        """Take a place if nobody has joined since `revision`."""
+        nobody_since = rpc.Compare(
+            result=_LESS,
+            target=rpc.Compare.MOD,
+            key=self._start,
+            range_end=self._end,
+            mod_revision=revision + 1,
+        )
+        return rpc.TxnRequest(
+            compare=[nobody_since],
+            success=[_put(place, owner, lease_id)],
+            failure=[_get(place), self.range(limit=2)],
+        )
+
+
+def leave(place: bytes, owner: bytes) -> Any:
+    """Give up a place if it is the owner's still."""
+    return rpc.TxnRequest(
+        compare=[rpc.Compare(result=_EQUAL, target=rpc.Compare.VALUE, key=place, value=owner)],
+        success=[_delete(place)],
+    )
+
+
+def remove(key: bytes) -> Any:
+    """Delete a key, whoever's it is."""
+    return rpc.TxnRequest(success=[_delete(key)])
+
+
+def read(places: Sequence[bytes]) -> Any:
+    """Read many places at once."""
+    return rpc.TxnRequest(success=[_get(place) for place in places])
+
+
+class Standing(NamedTuple):
+    """Where a place stands in its queue."""
+
+    revision: int
+    """When the place was taken; 0 when it does not exist (any more)."""
+    ahead: bytes | None
+    """The place in front, to be watched; `None` for the first."""
+    read_at: int
+    """The store's revision of this reading: a watch from here on misses nothing."""
+    complete: bool = True
+    """If not, places of locks further down filled the answer, and only all of it tells."""
+
+
+def standing(queue: Queue, place: bytes, found: Any, read_at: int) -> Standing:
+    """Read the answer to `Queue.range`: one's own place and the next older one of the same lock."""
+    revision = 0
+    for kv in found.kvs:
+        if kv.key == place:
+            revision = kv.create_revision
+        elif revision and kv.create_revision < revision and queue.owns(kv.key):
+            return Standing(revision, kv.key, read_at)
+    return Standing(revision, None, read_at, not found.more)
+
+
+def _absent(key: bytes) -> Any:
+    return rpc.Compare(result=_EQUAL, target=rpc.Compare.CREATE, key=key, create_revision=0)
+
+
+def _put(key: bytes, value: bytes, lease_id: int) -> Any:
+    return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value, lease=lease_id))
+
+
+def _get(key: bytes) -> Any:
+    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key))
+
+
+def _delete(key: bytes) -> Any:
+    return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))

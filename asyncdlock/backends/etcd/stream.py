@@ -1,0 +1,153 @@
+"""One bidirectional gRPC stream that is opened when needed and reopened when it breaks."""
+
+import asyncio
+import contextlib
+import random
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+import grpc
+
+from asyncdlock.backends.etcd.connection import Connection, Member, Verb
+from asyncdlock.backends.etcd.failures import Advice, classify
+from asyncdlock.errors import BackendError
+
+_RETRY_DELAY = 0.05
+_RETRY_DELAY_MAX = 1.0
+
+
+class Listener(Protocol):
+    """Who speaks on a stream. The stream knows nothing of what is said."""
+
+    def opened(self) -> None:
+        """A fresh stream is there and the server knows nothing: say everything that it must know."""
+
+    def received(self, message: Any) -> None:
+        """One message from the server."""
+
+    def broken(self, reason: str) -> bool:
+        """The stream is gone, with everything that was on its way. Is another one wanted?"""
+        ...
+
+
+class Stream:
+    """Sends in order, delivers to its listener, follows the connection from member to member.
+
+    One reader task and gRPC's own writer serve any number of conversations; `send` never waits.
+    """
+
+    def __init__(self, connection: Connection, verb: Verb, listener: Listener) -> None:
+        self._connection = connection
+        self._verb = verb
+        self._listener = listener
+        self._outbox: _Outbox | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._call: Any = None
+        self._closed = False
+        self.member: Member | None = None
+        """The member at the other end, while the stream is open."""
+        connection.on_leave(self._left)
+
+    def send(self, message: Any) -> None:
+        """Queue `message`. Without a stream one is opened, and `Listener.opened` says it instead."""
+        if self._outbox is not None:
+            self._outbox.put(message)
+        elif self._task is None and not self._closed:
+            self._task = asyncio.create_task(self._run())
+
+    def restart(self) -> None:
+        """Give up the stream as it is; if the listener wants one, another is opened."""
+        if self._call is not None:
+            self._call.cancel()
+
+    async def aclose(self) -> None:
+        """End the stream for good."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def _left(self, member: Member) -> None:
+        if member is self.member:
+            self.restart()
+
+    async def _run(self) -> None:
+        delay = _RETRY_DELAY
+        try:
+            while True:
+                talked, reason = await self._talk()
+                if not self._listener.broken(reason):
+                    return
+                delay = _RETRY_DELAY if talked else min(delay * 2, _RETRY_DELAY_MAX)
+                await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+        finally:
+            self._task = None
+
+    async def _talk(self) -> tuple[bool, str]:
+        """Run one stream to its end: did the server say anything, and why did it end?"""
+        talked = False
+        metadata: tuple[tuple[str, str], ...] = ()
+        try:
+            metadata = await self._connection.metadata()
+            self.member = self._connection.member()
+            # The writer of an earlier stream may live a little longer: it has an outbox of its own.
+            self._outbox = _Outbox()
+            self._listener.opened()
+            self._call = self._verb(self.member)(self._count(self._outbox), metadata=metadata)
+            async for message in self._call:
+                talked = True
+                self._listener.received(message)
+            return talked, "the server ended the stream"
+        except grpc.aio.AioRpcError as error:
+            failure = classify(error)
+            if failure.advice is Advice.SIGN_IN:
+                self._connection.forget_token(metadata)
+            elif self.member is not None:
+                self._connection.leave(self.member)
+            return talked, failure.reason
+        except BackendError as error:
+            return talked, str(error)
+        except asyncio.CancelledError:
+            # restart() cancels the call, which looks the same here as this task's own cancellation.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return talked, "the member was given up"
+        finally:
+            if self._outbox is not None:
+                self._outbox.close()
+            if self._call is not None:
+                self._call.cancel()
+            self._outbox = self._call = self.member = None
+
+    async def _count(self, outbox: "_Outbox") -> AsyncIterator[Any]:
+        async for message in outbox:
+            self._connection.commands += 1
+            yield message
+
+
+class _Outbox:
+    """What is still to be written on one stream."""
+
+    def __init__(self) -> None:
+        self._messages: deque[Any] = deque()
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def put(self, message: Any) -> None:
+        self._messages.append(message)
+        self._changed.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._changed.set()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while not self._closed:
+            while self._messages:
+                yield self._messages.popleft()
+            self._changed.clear()
+            if not self._closed:
+                await self._changed.wait()

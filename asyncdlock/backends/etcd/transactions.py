@@ -1,0 +1,133 @@
+"""Transactions of many tasks, sent together: one request a loop tick instead of one a task.
+
+A gRPC call costs the client about 200 µs of CPU and the server one consensus round, whatever it
+carries. etcd lets a transaction contain others, each with its own comparisons; 50 tasks that
+take and release locks of their own got five times as far with it as with a call each.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any, NamedTuple
+
+from aetcd import rpc
+
+from asyncdlock.backends.etcd.connection import TXN, Connection
+from asyncdlock.errors import BackendError, BackendUnavailable
+
+# etcd allows 128 operations in a transaction, where one inside another counts on top of its parent's.
+MAX_TOGETHER = 64
+MAX_OPERATIONS = 64
+# Under load further requests wait for an answer, and so go out in larger groups.
+_MAX_IN_FLIGHT = 8
+
+
+class Outcome(NamedTuple):
+    """What one transaction did."""
+
+    reply: Any
+    revision: int
+    """The store's revision when the transaction had been applied."""
+    uncertain: bool
+    """A copy of this transaction may be on its way still, and be applied at any time."""
+
+
+class _Item(NamedTuple):
+    request: Any
+    joins: str | None
+    outcome: asyncio.Future[Outcome]
+
+
+class Transactions:
+    """Queues transactions and sends what has gathered at the end of each loop tick."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._queue: deque[_Item] = deque()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+        self.submitted = 0
+
+    def submit(self, request: Any, *, joins: str | None = None) -> asyncio.Future[Outcome]:
+        """Send `request` with the next group. Its result is `Outcome` or a `BackendError`.
+
+        The future is not tied to who asked: wait for it behind a shield, and a cancelled caller
+        leaves a request that runs to its end. `joins` names the lock whose queue the transaction
+        enters: keys that are created together have the same revision, and a queue ordered by
+        revision must not contain a tie, so two of the same name never go together.
+        """
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Outcome] = loop.create_future()
+        self._queue.append(_Item(request, joins, outcome))
+        self.submitted += 1
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._flush)
+        return outcome
+
+    async def aclose(self) -> None:
+        """Wait for what was sent; its time limit bounds the wait."""
+        while self._sending or self._queue:
+            if self._sending:
+                await asyncio.wait(self._sending)
+            else:
+                await asyncio.sleep(0)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        while self._queue and len(self._sending) < _MAX_IN_FLIGHT:
+            task = asyncio.create_task(self._send(self._next_group()))
+            self._sending.add(task)
+            task.add_done_callback(self._sent)
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        self._flush()
+
+    def _next_group(self) -> list[_Item]:
+        group: list[_Item] = []
+        postponed: list[_Item] = []
+        joined: set[str] = set()
+        while self._queue and len(group) + len(postponed) < MAX_TOGETHER:
+            item = self._queue.popleft()
+            if item.joins is not None and item.joins in joined:
+                postponed.append(item)
+                continue
+            if item.joins is not None:
+                joined.add(item.joins)
+            group.append(item)
+        self._queue.extendleft(reversed(postponed))
+        return group
+
+    async def _send(self, group: list[_Item]) -> None:
+        if len(group) == 1:
+            await self._send_alone(group[0])
+            return
+        inner = [rpc.RequestOp(request_txn=item.request) for item in group]
+        try:
+            reply = await self._connection.call(TXN, rpc.TxnRequest(success=inner))
+        except BackendUnavailable as error:
+            for item in group:
+                _fail(item, error)
+        except BackendError as error:
+            # One of the group is at fault, and etcd does not say which.
+            await asyncio.gather(*(self._send_alone(item, not error.definite) for item in group))
+        else:
+            revision = reply.message.header.revision
+            for item, response in zip(group, reply.message.responses, strict=True):
+                item.outcome.set_result(Outcome(response.response_txn, revision, reply.uncertain))
+
+    async def _send_alone(self, item: _Item, uncertain: bool = False) -> None:
+        try:
+            reply = await self._connection.call(TXN, item.request)
+        except BackendError as error:
+            _fail(item, error)
+        else:
+            message = reply.message
+            item.outcome.set_result(Outcome(message, message.header.revision, uncertain or reply.uncertain))
+
+
+def _fail(item: _Item, error: BackendError) -> None:
+    # Each waiter raises an error of its own: a shared one would collect everybody's traceback.
+    item.outcome.set_exception(type(error)(str(error), definite=error.definite))
+    # A cancelled caller never looks; that is no reason to log it.
+    item.outcome.exception()
