@@ -2,12 +2,30 @@
 
 from typing import Any
 
+from asyncdlock.backends.redis.queue import QueueBackend
 from asyncdlock.backends.redis.server import Server
 from asyncdlock.backends.redis.spin import SpinBackend
 from asyncdlock.backends.redis.url import RedisURL
+
+_LOCAL_HANDOFFS = 64
 
 
 def spin_from_url(url: str, **options: Any) -> SpinBackend:
     """The backend behind `redis://`, `rediss://` and `unix://`."""
     where = RedisURL.parse(url, options, known={"local_queue": bool, "local_handoffs": int})
     return SpinBackend(Server(where.opener(), call_timeout=where.call_timeout), **where.ours)
+
+
+def queue_from_url(url: str, **options: Any) -> QueueBackend:
+    """The backend behind `redis-queue://`, `rediss-queue://` and `unix-queue://`.
+
+    `local_handoffs=0` alone means strict global FIFO: every waiter has its own place in Redis.
+    """
+    known = {"local_queue": bool, "local_handoffs": int, "max_waiters": int, "patience": float}
+    where = RedisURL.parse(url, options, known=known)
+    ours = dict(where.ours)
+    ours.setdefault("local_handoffs", _LOCAL_HANDOFFS)
+    ours.setdefault("local_queue", ours["local_handoffs"] > 0)
+    if not ours["local_queue"]:
+        ours["local_handoffs"] = 0
+    return QueueBackend(Server(where.opener(), call_timeout=where.call_timeout), **ours)

@@ -1,6 +1,6 @@
 """One Redis primary, alone or found by Sentinel, behind one wire; runs our scripts on it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis.asyncio import ConnectionPool, Sentinel
@@ -10,12 +10,15 @@ from redis.backoff import NoBackoff
 
 from asyncdlock.backends.redis.replies import ReadOnly, ScriptMissing
 from asyncdlock.backends.redis.scripts import Script
-from asyncdlock.backends.redis.wire import Opener, PushHandler, Wire
+from asyncdlock.backends.redis.wire import Opener, Wire
 from asyncdlock.errors import BackendUnavailable
+from asyncdlock.types import Claim
+
+_CHANNEL = "asyncdlock:"
 
 
 class Server:
-    """Runs scripts on one primary.
+    """Runs scripts on one primary, and brings messages from it.
 
     Every script of ours may be repeated by its owner with the same effect, so a reply that was
     lost with its connection costs one repetition, not an error:
@@ -29,18 +32,12 @@ class Server:
     | any other error reply                 | BackendError, definite                         |
     """
 
-    def __init__(
-        self,
-        opener: Opener,
-        *,
-        on_open: Callable[[Wire], Awaitable[None]] | None = None,
-        on_push: PushHandler | None = None,
-        on_lost: Callable[[], None] | None = None,
-        call_timeout: float = 5.0,
-    ) -> None:
-        self._wire = Wire(
-            opener, on_open=on_open, on_push=on_push, on_lost=on_lost, call_timeout=call_timeout
-        )
+    publish_verb = "PUBLISH"
+    count_verb = "NUMSUB"
+
+    def __init__(self, opener: Opener, *, call_timeout: float = 5.0) -> None:
+        self._wire = Wire(opener, on_open=self._subscribe, call_timeout=call_timeout)
+        self._session: str | None = None
 
     @property
     def commands(self) -> int:
@@ -73,6 +70,32 @@ class Server:
         except BackendUnavailable as error:
             # Also when this try certainly failed, the first one may have been carried out.
             raise BackendUnavailable(str(error), definite=False) from first
+
+    def batches(self, keys: Sequence[str], most: int) -> Sequence[Sequence[int]]:
+        return [range(start, min(start + most, len(keys))) for start in range(0, len(keys), most)]
+
+    def on_message(self, told: Callable[[str], None], lost: Callable[[], None]) -> None:
+        def pushed(message: list[Any]) -> None:
+            if message[0] == b"message":
+                told(message[2].decode())
+
+        self._wire.on_push = pushed
+        self._wire.on_lost = lost
+
+    def channel_prefix(self, key: str) -> str:
+        return _CHANNEL
+
+    async def listen(self, claim: Claim) -> None:
+        # One channel for all keys, subscribed first thing on every connection.
+        if self._session is None:
+            self._session = claim.session
+
+    def stop_listening(self, claim: Claim) -> None:
+        """The one channel stays."""
+
+    async def _subscribe(self, wire: Wire) -> None:
+        if self._session is not None:
+            await wire.call("SUBSCRIBE", _CHANNEL + self._session)
 
     async def aclose(self) -> None:
         await self._wire.aclose()

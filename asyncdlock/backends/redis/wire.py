@@ -43,15 +43,13 @@ class Wire:
         call_timeout: float = 5.0,
         reconnect_for: float = 2.0,
         on_open: "Callable[[Wire], Awaitable[None]] | None" = None,
-        on_push: PushHandler | None = None,
-        on_lost: Callable[[], None] | None = None,
     ) -> None:
         self._opener = opener
         self._call_timeout = call_timeout
         self._reconnect_for = reconnect_for
         self._on_open = on_open
-        self._on_push = on_push
-        self._on_lost = on_lost
+        self.on_push: PushHandler | None = None
+        self.on_lost: Callable[[], None] | None = None
         self._stream: _Stream | None = None
         self._opening: asyncio.Task[_Stream] | None = None
         self._was_open = False
@@ -127,14 +125,14 @@ class Wire:
         return stream
 
     def pushed(self, message: list[Any]) -> None:
-        if self._on_push is not None:
-            self._on_push(message)
+        if self.on_push is not None:
+            self.on_push(message)
 
     def lost(self, stream: "_Stream") -> None:
         if self._stream is stream:
             self._stream = None
-            if self._on_lost is not None and not self._closed:
-                self._on_lost()
+            if self.on_lost is not None and not self._closed:
+                self.on_lost()
 
     def drop(self, reason: str) -> None:
         """Give up the connection: the next call opens another, perhaps to another server."""

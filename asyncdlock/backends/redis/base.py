@@ -1,0 +1,70 @@
+"""What both Redis backends do alike: renew, raise a fence, close."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from asyncdlock.backends.redis.keys import fence_key
+from asyncdlock.backends.redis.scripts import Script
+from asyncdlock.errors import BackendError
+from asyncdlock.types import Grant, LeaseState
+
+RENEW = Script("renew.lua")
+RAISE_FENCE = Script("raise_fence.lua")
+
+# Locks renewed by one script: a quarter of a millisecond of the server's one thread.
+_RENEW_CHUNK = 256
+
+
+class ScriptRunner(Protocol):
+    """What the verbs need of a server or a cluster."""
+
+    @property
+    def commands(self) -> int: ...
+    def batches(self, keys: Sequence[str], most: int) -> Sequence[Sequence[int]]:
+        """Indices of the keys that one script may touch together, at most `most` at a time."""
+        ...
+
+    async def run(self, script: Script, key: str, *arguments: str | int) -> Any: ...
+    async def aclose(self) -> None: ...
+
+
+def milliseconds(ttl: float) -> int:
+    return max(1, int(ttl * 1000))
+
+
+class RedisBackend:
+    """A backend on one server or cluster that runs scripts."""
+
+    def __init__(self, server: ScriptRunner, *, local_queue: bool, local_handoffs: int) -> None:
+        self._server = server
+        self.local_queue = local_queue
+        self.local_handoffs = local_handoffs
+
+    @property
+    def commands(self) -> int:
+        return self._server.commands
+
+    async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        states = [LeaseState.UNKNOWN] * len(grants)
+        for batch in self._server.batches([grant.claim.key for grant in grants], _RENEW_CHUNK):
+            claims = [grants[index].claim for index in batch]
+            try:
+                replies = await self._server.run(
+                    RENEW,
+                    claims[0].key,
+                    len(claims),
+                    *(claim.key for claim in claims),
+                    *(claim.owner for claim in claims),
+                    *(milliseconds(claim.ttl) for claim in claims),
+                )
+            except BackendError:
+                continue
+            for index, reply in zip(batch, replies, strict=True):
+                states[index] = LeaseState.RENEWED if reply else LeaseState.LOST
+        return states
+
+    async def raise_fence(self, key: str, above: int) -> None:
+        await self._server.run(RAISE_FENCE, key, 1, fence_key(key), above)
+
+    async def aclose(self) -> None:
+        await self._server.aclose()

@@ -1,0 +1,308 @@
+"""redis-queue://: a fair queue in Redis, and a release that hands the lock to the next waiter.
+
+Release is one script: it grants the lock to the first waiter that lives, takes its fence, and tells
+the waiter's process by a message on that process's channel; a waiter of the releaser's own process
+learns it from the reply. The messages come in over the same connection as the replies (RESP3).
+
+What can go wrong costs a bounded time:
+
+| what                                | who notices                              | after                    |
+|-------------------------------------|------------------------------------------|--------------------------|
+| a message is lost with a connection | its process, when it reconnects          | at once                  |
+| a waiting process died              | the script: nobody is subscribed         | at once                  |
+| a waiting process is frozen         | the script: it has not spoken            | `patience`, once         |
+| the holder's lease expires          | every process that waits                 | the holder's PTTL        |
+| the server restarted empty          | every process that waits                 | at once; all queue again |
+| the holder knows no queue (redis://)| every process that waits asks now and then | 250 ms                 |
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Protocol
+
+from asyncdlock._backoff import jittered
+from asyncdlock.backends.redis.base import RedisBackend, ScriptRunner, milliseconds
+from asyncdlock.backends.redis.keys import companion, fence_key
+from asyncdlock.backends.redis.scripts import Script
+from asyncdlock.errors import BackendError, QueueFull
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
+
+ACQUIRE = Script("queue_common.lua", "queue_acquire.lua")
+WATCH = Script("queue_common.lua", "queue_watch.lua")
+RELEASE = Script("queue_common.lua", "queue_release.lua")
+
+_PATIENCE = 3.0
+_FIRST_LOOK = 0.1
+_DO_NOT_JOIN = 0
+
+
+class MessageRunner(ScriptRunner, Protocol):
+    """A server or cluster that also brings the messages of our channel."""
+
+    publish_verb: str
+    count_verb: str
+
+    def on_message(self, told: Callable[[str], None], lost: Callable[[], None]) -> None:
+        """Call `told` with each message, and `lost` when a connection is lost."""
+        ...
+
+    def channel_prefix(self, key: str) -> str:
+        """What precedes a session in the name of its channel for `key`."""
+        ...
+
+    async def listen(self, claim: Claim) -> None:
+        """Return when no message for a waiter with this claim can be missed any more."""
+        ...
+
+    def stop_listening(self, claim: Claim) -> None:
+        """Nobody of this session waits for the claim's key any more."""
+        ...
+
+
+class _Waiter:
+    """One claim in Redis's queue, and how its grant reaches the task that waits."""
+
+    __slots__ = ("claim", "future", "line", "reserve")
+
+    def __init__(self, claim: Claim, reserve: int, line: "_Line") -> None:
+        self.claim = claim
+        self.reserve = reserve
+        self.line = line
+        self.future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
+
+    def granted(self, fence: int, started: float) -> None:
+        if not self.future.done():
+            expires_at = started + validity(self.claim.ttl)
+            self.future.set_result(Grant(self.claim, fence - self.reserve, expires_at, self.reserve))
+
+    def failed(self, error: BackendError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class _Line:
+    """Those of this process who wait for one key in Redis's queue, in order."""
+
+    __slots__ = ("delays", "key", "offset", "task", "timer", "waiters")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.waiters: dict[str, _Waiter] = {}
+        self.timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.delays: Iterator[float] | None = None
+        # Our clock minus the server's. A request is sent before it is carried out, so this errs
+        # towards an earlier start of a lease. Taken anew at every look: server clocks jump.
+        self.offset = 0.0
+
+
+class QueueBackend(RedisBackend):
+    """FIFO locks with pushed hand-off."""
+
+    name = "redis-queue"
+    capabilities = Capabilities(
+        fencing=True, fifo=True, push_wakeup=True, shared=True, min_ttl=0.01, fence_floor=True
+    )
+
+    def __init__(
+        self,
+        server: MessageRunner,
+        *,
+        local_queue: bool,
+        local_handoffs: int,
+        max_waiters: int | None = None,
+        patience: float = _PATIENCE,
+    ) -> None:
+        super().__init__(server, local_queue=local_queue, local_handoffs=local_handoffs)
+        self._messages = server
+        self._max_waiters = -1 if max_waiters is None else max_waiters
+        self._patience = patience
+        self._lines: dict[str, _Line] = {}
+        self._waiters: dict[str, _Waiter] = {}
+        # Messages that overtook the wake-up of the task that joined the queue for them.
+        self._early: dict[str, tuple[int, float]] = {}
+        server.on_message(self._told_by_message, self._connection_lost)
+
+    async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
+        await self._messages.listen(claim)
+        sent = time.monotonic()
+        reply = await self._run(ACQUIRE, claim, reserve, self._max_waiters)
+        if type(reply) is list:
+            return await self._wait(claim, reserve, sent, reply)
+        return Grant(claim, int(reply) - reserve, sent + validity(claim.ttl), reserve)
+
+    async def try_acquire(self, claim: Claim) -> Grant | None:
+        sent = time.monotonic()
+        reply = await self._run(ACQUIRE, claim, 0, _DO_NOT_JOIN)
+        if type(reply) is list:
+            self._told_by_reply(reply[3:], sent)
+            return None
+        return Grant(claim, int(reply), sent + validity(claim.ttl))
+
+    async def release(self, claim: Claim) -> bool:
+        # The wire keeps order: this comes after an acquire of the same claim that is in flight.
+        sent = time.monotonic()
+        reply = await self._run(RELEASE, claim, self.local_handoffs)
+        self._early.pop(claim.owner, None)
+        if type(reply) is list:
+            self._told_by_reply(reply, sent)
+            return True
+        return bool(reply)
+
+    async def aclose(self) -> None:
+        looks = [line.task for line in self._lines.values() if line.task is not None]
+        for line in self._lines.values():
+            if line.timer is not None:
+                line.timer.cancel()
+        for look in looks:
+            look.cancel()
+        if looks:
+            await asyncio.wait(looks)
+        await super().aclose()
+
+    def _run(self, script: Script, claim: Claim, reserve: int, *more: str | int) -> Coroutine[Any, Any, Any]:
+        key, owner, ttl = claim
+        messages = self._messages
+        return messages.run(
+            script,
+            key,
+            4,
+            key,
+            fence_key(key),
+            companion("queue", key),
+            companion("sessions", key),
+            owner,
+            milliseconds(ttl),
+            reserve + 1,
+            milliseconds(self._patience),
+            messages.publish_verb,
+            messages.channel_prefix(key),
+            *more,
+        )
+
+    async def _wait(self, claim: Claim, reserve: int, sent: float, reply: list[Any]) -> Grant:
+        """Wait for the grant of a claim that has joined the queue, if it has."""
+        joined, pttl, now, *granted = reply
+        self._told_by_reply(granted, sent)
+        if not joined:
+            raise QueueFull(f"lock {claim.key!r} has {self._max_waiters} waiters already")
+        line = self._lines.get(claim.key)
+        if line is None:
+            line = self._lines[claim.key] = _Line(claim.key)
+        line.offset = sent - now / 1000
+        waiter = line.waiters[claim.owner] = self._waiters[claim.owner] = _Waiter(claim, reserve, line)
+        early = self._early.pop(claim.owner, None)
+        if early is not None:
+            waiter.granted(early[0], line.offset + early[1])
+        elif line.timer is None and line.task is None:
+            self._look_later(line, min(_FIRST_LOOK, _seconds(pttl)))
+        try:
+            grant = await waiter.future
+        finally:
+            del line.waiters[claim.owner], self._waiters[claim.owner]
+            if not line.waiters:
+                self._close(line, claim)
+        return await self._confirmed(grant)
+
+    async def _confirmed(self, grant: Grant) -> Grant:
+        """The grant itself while it is young; one that was long on its way must be renewed first."""
+        claim = grant.claim
+        sent = time.monotonic()
+        if grant.expires_at - sent >= validity(claim.ttl) / 2:
+            return grant
+        (state,) = await self.renew([grant])
+        if state is LeaseState.RENEWED:
+            return grant._replace(expires_at=sent + validity(claim.ttl))
+        return await self.acquire(claim, reserve=grant.reserved)
+
+    def _told_by_message(self, text: str) -> None:
+        """A message on our channel: `owner fence time`."""
+        owner, fence, milliseconds_there = text.split(" ")
+        there = int(milliseconds_there) / 1000
+        waiter = self._waiters.get(owner)
+        if waiter is None:
+            self._early[owner] = int(fence), there
+        else:
+            # Never later than now, whatever the server's clock did meanwhile.
+            waiter.granted(int(fence), min(time.monotonic(), waiter.line.offset + there))
+
+    def _told_by_reply(self, granted: list[Any], sent: float) -> None:
+        """The reply to a request sent at `sent` may tell of a grant to another waiter of ours."""
+        if granted and granted[0] is not None:
+            waiter = self._waiters.get(granted[0].decode())
+            # Unknown: it was cancelled, and its own release follows on the wire.
+            if waiter is not None:
+                waiter.granted(int(granted[1]), sent)
+
+    def _connection_lost(self) -> None:
+        """Messages may have been lost with it: look at every line at once."""
+        for line in self._lines.values():
+            self._look_later(line, 0.0)
+
+    def _look_later(self, line: _Line, delay: float) -> None:
+        if line.timer is not None:
+            line.timer.cancel()
+        line.timer = asyncio.get_running_loop().call_later(delay, self._start_look, line)
+
+    def _start_look(self, line: _Line) -> None:
+        line.timer = None
+        if line.task is None and line.waiters:
+            line.task = asyncio.get_running_loop().create_task(self._look(line), name=f"look at {line.key}")
+
+    async def _look(self, line: _Line) -> None:
+        """Say that we live, notice a lease that ended without a word, and whether we still queue."""
+        first = next(iter(line.waiters.values()))
+        sent = time.monotonic()
+        try:
+            waits, pttl, now, tells, *granted = await self._run(
+                WATCH, first.claim, first.reserve, self._messages.count_verb
+            )
+            line.offset = sent - now / 1000
+            self._told_by_reply(granted, sent)
+            if not waits and first.claim.owner in line.waiters and not first.future.done():
+                await self._queue_again(line)
+        except BackendError as error:
+            for waiter in line.waiters.values():
+                waiter.failed(error)
+            return
+        finally:
+            line.task = None
+        if not line.waiters:
+            return
+        if tells:
+            line.delays = None
+            delay = min(self._patience / 3, _seconds(pttl))
+        else:
+            # The holder will not tell when it lets go: ask, more and more rarely.
+            line.delays = line.delays or jittered(0.01, 0.25)
+            delay = min(next(line.delays), _seconds(pttl))
+        self._look_later(line, delay)
+
+    async def _queue_again(self, line: _Line) -> None:
+        """The server forgot us, or took us for dead: everybody joins again, in the old order."""
+        await asyncio.gather(*(self._join_again(waiter) for waiter in list(line.waiters.values())))
+
+    async def _join_again(self, waiter: _Waiter) -> None:
+        sent = time.monotonic()
+        reply = await self._run(ACQUIRE, waiter.claim, waiter.reserve, self._max_waiters)
+        if type(reply) is not list:
+            waiter.granted(int(reply), sent)
+            return
+        joined, _, _, *granted = reply
+        self._told_by_reply(granted, sent)
+        if not joined:
+            waiter.failed(BackendError(f"the queue of {waiter.claim.key!r} was lost, and is full again"))
+
+    def _close(self, line: _Line, claim: Claim) -> None:
+        if line.timer is not None:
+            line.timer.cancel()
+            line.timer = None
+        if self._lines.get(line.key) is line:
+            del self._lines[line.key]
+            self._messages.stop_listening(claim)
+
+
+def _seconds(pttl: int) -> float:
+    """When to look again at a lock with this PTTL: just after it expires; -1 never does."""
+    return float("inf") if pttl < 0 else pttl / 1000 + 0.002

@@ -1,0 +1,31 @@
+-- Take the lock if it is free and nobody waits; else join the queue.
+-- KEYS, ARGV: see queue_common.lua; ARGV[7]: how many may wait (0: do not join), -1: any number
+-- Returns the last fence taken, or
+-- {joined 0 or 1, PTTL of the holder, server time in ms, [owner, fence of a grant to our session]}.
+
+local waiting = redis.call('ZCARD', QUEUE)
+local holder = redis.call('GET', LOCK)
+local granted = {}
+if not holder then
+  -- With waiters: let go without a word, expired or released by somebody who knows no queue.
+  granted = waiting > 0 and grant_next()
+  if not granted then
+    return grant(OWNER, TTL, FENCES)
+  end
+  if granted[1] == OWNER then
+    return granted[2]
+  end
+elseif holder == OWNER then
+  -- Ours already: the reply or the message was lost, and its fence with it.
+  return grant(OWNER, TTL, FENCES)
+end
+local now = now_ms()
+local limit = tonumber(ARGV[7])
+local joined = redis.call('ZSCORE', QUEUE, MEMBER)
+if not joined and (limit < 0 or redis.call('ZCARD', QUEUE) < limit) then
+  joined = redis.call('ZADD', QUEUE, redis.call('HINCRBY', SESSIONS, 'seq', 1), MEMBER)
+end
+if joined then
+  speak(now)
+end
+return {joined and 1 or 0, redis.call('PTTL', LOCK), now, granted[1], granted[2]}

@@ -1,0 +1,81 @@
+-- What the scripts of the fair queue share.
+-- KEYS: lock, fence counter, queue, sessions
+-- ARGV: owner, ttl in ms, fences per grant, patience in ms, PUBLISH or SPUBLISH, channel prefix, …
+--
+-- queue:    sorted set of "owner ttl fences", by order of arrival
+-- sessions: hash of session -> server time in ms when it last spoke, and `seq`, the last arrival
+--
+-- A session is the common start of the owners of one client, and the end of its channel's name.
+
+local LOCK, FENCE, QUEUE, SESSIONS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local OWNER, TTL, FENCES, PATIENCE, PUBLISH, CHANNEL = unpack(ARGV, 1, 6)
+local MEMBER = OWNER .. ' ' .. TTL .. ' ' .. FENCES
+
+local function session_of(owner)
+  return string.sub(owner, 1, 23)
+end
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Give the lock to `owner`; the last of the fences taken, as digits past 2^53 (Lua counts in doubles).
+-- The counter comes first: should it fail, the script ends with the lock untouched.
+local function grant(owner, ttl, fences)
+  local fence = redis.call('INCRBY', FENCE, fences)
+  redis.call('SET', LOCK, owner, 'PX', ttl)
+  if fence > 9007199254740991 then
+    return redis.call('GET', FENCE)
+  end
+  return fence
+end
+
+-- Tell the process of a waiter that it has the lock; whether anybody listens.
+local function tell(owner, fence)
+  local digits = type(fence) == 'string' and fence or string.format('%.0f', fence)
+  local message = owner .. ' ' .. digits .. ' ' .. string.format('%.0f', now_ms())
+  return redis.call(PUBLISH, CHANNEL .. session_of(owner), message) > 0
+end
+
+-- Whether a process has spoken lately. One that is frozen or cut off has not.
+local function speaks(session)
+  local spoke = redis.call('HGET', SESSIONS, session)
+  return spoke and now_ms() - spoke <= tonumber(PATIENCE)
+end
+
+-- Give the lock to the first waiter that lives.
+-- nil: nobody waits. {}: the waiter was told by a message. {owner, fence}: it is of our own session.
+-- Waiters of a dead or silent process must not cost the others a TTL each, so they are dropped;
+-- if the process lives after all, it notices at its next look and queues again.
+local function grant_next()
+  local granted
+  while not granted do
+    local member = redis.call('ZPOPMIN', QUEUE)[1]
+    if not member then
+      break
+    end
+    local owner, ttl, fences = string.match(member, '^(%S+) (%d+) (%d+)$')
+    local session = session_of(owner)
+    if session == session_of(OWNER) then
+      granted = {owner, grant(owner, ttl, fences)}
+    elseif speaks(session) then
+      if tell(owner, grant(owner, ttl, fences)) then
+        granted = {}
+      else
+        redis.call('DEL', LOCK)
+      end
+    end
+  end
+  if redis.call('EXISTS', QUEUE) == 0 then
+    redis.call('DEL', SESSIONS)
+  end
+  return granted
+end
+
+-- Our process lives, and what the queue consists of lasts a while longer.
+local function speak(now)
+  redis.call('HSET', SESSIONS, session_of(OWNER), string.format('%.0f', now))
+  redis.call('PEXPIRE', SESSIONS, 20 * PATIENCE)
+  redis.call('PEXPIRE', QUEUE, 20 * PATIENCE)
+end
