@@ -61,6 +61,11 @@ class RedisWithSentinels:
         )
 
     @property
+    def nodes(self) -> list[RedisNode]:
+        """Servers and sentinels."""
+        return [*self.servers, *self.sentinels]
+
+    @property
     def url(self) -> str:
         """Names the sentinels; clients ask them for the primary."""
         secret = self.servers.primary.url.partition("://")[2].rpartition("@")[0]

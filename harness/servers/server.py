@@ -7,7 +7,7 @@ import signal
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -57,6 +57,18 @@ class Server(ABC):
     @property
     def running(self) -> bool:
         return self._child is not None and self._child.exit_code() is None
+
+    @property
+    def nodes(self) -> Sequence["Server"]:
+        """Itself: a single server can stand wherever a group can."""
+        return [self]
+
+    def check(self) -> None:
+        """Do nothing while it runs.
+
+        :raises ServerFailed: it does not; the message carries the end of its log.
+        """
+        self._running()
 
     async def start(self, *, wipe: bool = False) -> None:
         """Start, again on the same port and data unless `wipe`, and return once it answers.
@@ -130,7 +142,7 @@ class Server(ABC):
 
     def _running(self) -> Child:
         if self._child is None or self._child.exit_code() is not None:
-            raise ServerFailed(f"{self.kind} on {self.address} is not running.")
+            raise ServerFailed(self._obituary("is not running"))
         return self._child
 
     async def _until_ready(self, child: Child) -> None:

@@ -1,0 +1,103 @@
+"""`python -m harness servers up NAME...`: real servers for a developer, until Ctrl-C."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import NamedTuple, Protocol
+
+from harness import servers
+from harness.servers.server import Server
+
+_OK, _USAGE, _DIED = 0, 2, 3  # as of every other command of the harness
+_ENDINGS = (signal.SIGINT, signal.SIGTERM)
+_LOOK_EVERY = 0.5
+
+
+class _Started(Protocol):
+    @property
+    def url(self) -> str: ...
+    @property
+    def nodes(self) -> Sequence[Server]: ...
+
+
+class _Offer(NamedTuple):
+    start: Callable[[], AbstractAsyncContextManager[_Started]]
+    what: str
+
+
+OFFERS = {
+    "redis": _Offer(servers.redis, "one Redis"),
+    "redlock": _Offer(servers.redis_nodes, "five independent Redis nodes"),
+    "replicated": _Offer(servers.redis_replicated, "a Redis primary and a replica"),
+    "sentinel": _Offer(servers.redis_sentinel, "a Redis primary, two replicas, three sentinels"),
+    "cluster": _Offer(servers.redis_cluster, "a Redis Cluster of three shards"),
+    "etcd": _Offer(servers.etcd, "one etcd member"),
+    "etcd3": _Offer(lambda: servers.etcd(3), "three etcd members"),
+    "zookeeper": _Offer(servers.zookeeper, "one ZooKeeper"),
+    "zookeeper3": _Offer(lambda: servers.zookeeper(3), "three ZooKeepers"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-command's own arguments."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    offers = "".join(f"  {name:<12}{offer.what}\n" for name, offer in OFFERS.items())
+    start = actions.add_parser(
+        "up",
+        help="start servers, print their URLs, keep them up until Ctrl-C",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"names:\n{offers}",
+    )
+    start.add_argument("names", nargs="+", choices=list(OFFERS), metavar="NAME", help="what to start")
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Do what the parsed arguments say and return the exit code."""
+    return await up(args.names)
+
+
+async def up(names: list[str]) -> int:
+    """Start the named servers, print one URL per line, and keep them up until Ctrl-C or SIGTERM.
+
+    Returns 0 then; 2 when a server is not installed; 3 when one failed or died. Nothing stays up,
+    also when cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    serving = asyncio.create_task(_serve(names))
+    for number in _ENDINGS:
+        loop.add_signal_handler(number, serving.cancel)
+    try:
+        await asyncio.wait([serving])
+    finally:
+        for number in _ENDINGS:
+            loop.remove_signal_handler(number)
+        if serving.cancel():
+            await asyncio.wait([serving])
+    if serving.cancelled():
+        return _OK
+    try:
+        serving.result()
+    except servers.ServerMissing as missing:
+        print(missing, file=sys.stderr)
+        return _USAGE
+    except servers.ServerError as failed:
+        print(failed, file=sys.stderr)
+    return _DIED
+
+
+async def _serve(names: list[str]) -> None:
+    started: list[_Started] = []
+    async with AsyncExitStack() as stack:
+        for name in names:
+            started.append(await stack.enter_async_context(OFFERS[name].start()))
+            print(started[-1].url, flush=True)
+        runs = "".join(f"    python -m harness --url '{server.url}'\n" for server in started)
+        print(f"\nIn another terminal:\n{runs}Ctrl-C stops all of it.", flush=True)
+        nodes = [node for server in started for node in server.nodes]
+        while True:
+            for node in nodes:
+                node.check()
+            await asyncio.sleep(_LOOK_EVERY)
