@@ -1,0 +1,102 @@
+"""Resources in child processes, one per kind of store, and a client that shows whole answers."""
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import aiohttp
+import asyncpg
+import pytest
+
+from harness.resource import ResourceProcess
+from tests.resource.client import Client
+
+STORES = ("memory", "sqlite", "sqlite-full", "postgres")
+
+
+@contextmanager
+def running(node: ResourceProcess) -> Iterator[ResourceProcess]:
+    """Start from a fixture that is not async, so that the process may outlive any test's event loop."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        try:
+            runner.run(node.start())
+            yield node
+        finally:
+            node.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn() -> Iterator[str]:
+    """A schema of this session's own in the database that ASYNCDLOCK_POSTGRES_DSN names."""
+    dsn = os.environ.get("ASYNCDLOCK_POSTGRES_DSN")
+    if not dsn:
+        pytest.skip("set ASYNCDLOCK_POSTGRES_DSN=postgres://USER@HOST:PORT/DATABASE to test on PostgreSQL")
+    schema = f"resource_{uuid.uuid4().hex}"
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        runner.run(_execute(dsn, f"CREATE SCHEMA {schema}"))
+        yield f"{dsn}{'&' if '?' in dsn else '?'}search_path={schema}"
+        runner.run(_execute(dsn, f"DROP SCHEMA {schema} CASCADE"))
+
+
+async def _execute(dsn: str, statement: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def store_url(name: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    """The `--store` for one of `STORES`."""
+    if name == "postgres":
+        return f"postgres:{request.getfixturevalue('postgres_dsn')}"
+    if name == "memory":
+        return name
+    return f"sqlite:{folder / 'resource.db'}{'?sync=full' if name == 'sqlite-full' else ''}"
+
+
+@pytest.fixture(scope="session", params=STORES)
+def any_resource(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ResourceProcess]:
+    """A fencing resource on each kind of store, shared by the session: use keys of your own."""
+    store = store_url(request.param, tmp_path_factory.mktemp("resource"), request)
+    with running(ResourceProcess(store=store)) as node:
+        yield node
+
+
+@pytest.fixture(scope="session", params=STORES)
+def any_unfenced(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ResourceProcess]:
+    """As `any_resource`, with `--fence off`."""
+    store = store_url(request.param, tmp_path_factory.mktemp("unfenced"), request)
+    with running(ResourceProcess(store=store, fence="off")) as node:
+        yield node
+
+
+@pytest.fixture
+async def http(any_resource: ResourceProcess) -> AsyncIterator[Client]:
+    async with Client.of(any_resource) as client:
+        yield client
+
+
+@pytest.fixture
+async def unfenced(any_unfenced: ResourceProcess) -> AsyncIterator[Client]:
+    async with Client.of(any_unfenced) as client:
+        yield client
+
+
+@pytest.fixture
+def key() -> str:
+    """A key that no other test uses."""
+    return f"key-{uuid.uuid4()}"
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
