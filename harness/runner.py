@@ -7,6 +7,7 @@ clock running until one is free, until it has waited `patience`, or until the ru
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Literal
 
 from harness.clock import make_alarm, now
 
@@ -16,7 +17,7 @@ _BATCH = 64
 
 Serve = Callable[[int, int, int], Awaitable[None]]
 """`await serve(contender, number, due)`: one arrival's life. Outcomes are recorded, not raised."""
-GiveUp = Callable[[int, int, str], None]
+GiveUp = Callable[[int, int, Literal["timed_out", "abandoned"]], None]
 """`give_up(number, due, outcome)`: an arrival that no contender ever took."""
 
 

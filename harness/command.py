@@ -1,0 +1,81 @@
+"""The main command: `python -m harness --contenders 1000 --rate 500`."""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+
+from harness import config as settings
+from harness.config import RunConfig
+from harness.display import make_display
+from harness.flags import add_arguments, from_arguments
+from harness.fleet import Progress
+from harness.metrics import MetricsServer
+from harness.report.terminal import make_console, print_summary, print_verdict
+from harness.run import run_load
+
+__all__ = ["add_arguments", "run"]
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Run the load, show it, print the summary; the exit code says how it went.
+
+    :raises UsageError, ServerError: the run could not begin.
+    """
+    config = from_arguments(args)
+    console = make_console()
+    for warning in settings.warnings(config):
+        print(f"harness: warning: {warning}", file=sys.stderr)
+    with _metrics(config) as metrics, contextlib.closing(make_display(config, console)) as display:
+        if metrics is not None and not config.quiet:
+            display.status(f"metrics at {metrics.url}")
+
+        def observe(progress: Progress) -> None:
+            display.progress(progress)
+            if metrics is not None:
+                metrics.collector.progress = progress
+
+        with _interruptible() as interrupted:
+            finished = await run_load(
+                config,
+                command=["python", "-m", "harness", *args.argv],
+                status=display.status,
+                observe=observe,
+                interrupted=interrupted,
+            )
+    show = print_verdict if config.quiet else print_summary
+    show(console, finished.summary, str(finished.folder))
+    return finished.exit_code
+
+
+@contextlib.contextmanager
+def _metrics(config: RunConfig) -> Iterator[MetricsServer | None]:
+    if config.metrics_port is None:
+        yield None
+        return
+    with contextlib.closing(MetricsServer(config.metrics_port)) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[asyncio.Event]:
+    """An event that the first Ctrl-C or SIGTERM sets; the second one cancels the run."""
+    loop = asyncio.get_running_loop()
+    interrupted = asyncio.Event()
+    task = asyncio.current_task()
+    assert task is not None
+
+    def on_signal() -> None:
+        if interrupted.is_set():
+            task.cancel()
+        interrupted.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield interrupted
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,79 @@
+"""What the harness itself exposes at /metrics while a run lasts."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from harness.config import UsageError
+from harness.exposition import merge
+from harness.fleet import Progress
+
+_COUNTERS = {
+    "offered": "Arrivals that were due.",
+    "dispatched": "Arrivals that a contender took.",
+    "acquired": "Arrivals that were granted the lock.",
+    "timed_out": "Arrivals that ran out of patience.",
+    "failed": "Arrivals that failed for an error.",
+    "lost": "Holders that lost their lease.",
+    "accepted": "Writes that the resource accepted.",
+    "stale": "Writes that the resource refused for a stale fencing token.",
+    "paused": "Holders that were frozen on purpose.",
+}
+_QUANTILES = (50, 90, 99, 99.9)
+
+
+class HarnessCollector(Collector):
+    """The latest state of a run as metric families, the lock library's own among them."""
+
+    def __init__(self) -> None:
+        self.progress = Progress()
+
+    def collect(self) -> Iterator[Metric]:
+        progress = self.progress
+        for name, text in _COUNTERS.items():
+            yield CounterMetricFamily(f"harness_{name}", text, value=getattr(progress.counters, name))
+        yield GaugeMetricFamily(
+            "harness_backlog", "Arrivals that wait for a contender.", progress.counters.backlog
+        )
+        yield GaugeMetricFamily("harness_busy_contenders", "Contenders that serve an arrival.", progress.busy)
+        yield GaugeMetricFamily(
+            "harness_waiting_contenders", "Contenders that wait for a grant.", progress.waiting
+        )
+        latency = GaugeMetricFamily(
+            "harness_recent_latency_seconds",
+            "Quantiles of the last few seconds.",
+            labels=("latency", "quantile"),
+        )
+        for name, distribution in progress.recent.items():
+            for percent, value in zip(_QUANTILES, distribution.percentiles(*_QUANTILES), strict=True):
+                latency.add_metric((name, f"{percent / 100:g}"), value / 1e9)
+        yield latency
+        yield from merge(progress.metrics)
+
+
+class MetricsServer:
+    """Serves /metrics on a loopback port until closed."""
+
+    def __init__(self, port: int) -> None:
+        """:raises UsageError: the port is taken."""
+        self.collector = HarnessCollector()
+        registry = CollectorRegistry()
+        registry.register(self.collector)
+        try:
+            self._server, self._thread = start_http_server(port, addr="127.0.0.1", registry=registry)
+        except OSError as error:
+            raise UsageError(
+                f"cannot serve metrics on port {port}: {error.strerror or error}; "
+                "choose another --metrics-port, or 0 for a free one"
+            ) from None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/metrics"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,186 @@
+"""One run from beginning to end: servers, resource, fleet, verdict, files.
+
+`run_load` is what the command line and the experiments share. Whatever happens to the load, what was
+recorded until then is judged and written.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from harness import checkers, environment, summary
+from harness.config import RunConfig, UsageError
+from harness.fleet import Fleet, FleetResult, Progress
+from harness.history import HISTORY_FILE, RESOURCE_FILE, load_run, merge
+from harness.hlog import write_hlog
+from harness.report.html import write_html
+from harness.report.summary_json import write_summary
+from harness.targets import LockServer, Resource, fenced_resource, lock_server
+
+HLOG_FILE = "latency.hlog"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that is over, and where its files are."""
+
+    folder: Path
+    summary: dict[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        code: int = self.summary["exit_code"]
+        return code
+
+
+async def run_load(
+    config: RunConfig,
+    *,
+    command: Sequence[str] = (),
+    status: Callable[[str], None] = lambda text: None,
+    observe: Callable[[Progress], None] = lambda progress: None,
+    interrupted: asyncio.Event | None = None,
+) -> Finished:
+    """Run the load that `config` describes and write its folder.
+
+    Setting `interrupted` ends the load early; the files are written all the same. A cancellation
+    stops every process that was started and writes nothing.
+
+    :raises UsageError, ServerError: the run could not begin; nothing is left of it.
+    """
+    interrupted = interrupted or asyncio.Event()
+    folder = make_folder(Path(config.out), config.label)
+    started = datetime.now(UTC)
+    where = environment.describe()
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            status(f"starting {'the resource' if config.url else f'{config.label} and the resource'}")
+            server = await stack.enter_async_context(lock_server(config))
+            resource = await stack.enter_async_context(fenced_resource(config))
+            fleet = Fleet(config, url=server.url, resource_url=resource.url, folder=folder)
+            await stack.enter_async_context(fleet)
+            status(f"{config.contenders:,} contenders, {config.rate:g} arrivals/s, {config.duration:g} s")
+            result = await _load(fleet, observe, interrupted)
+            status("collecting what the resource decided")
+            failures, reported = await _collect(server, resource, result, folder)
+    except BaseException:
+        _remove_empty(folder)
+        raise
+    status("checking the history")
+    document = await asyncio.to_thread(
+        _judge,
+        folder,
+        config,
+        result,
+        command=list(command),
+        started=started,
+        environment=where,
+        failures=failures,
+        reported=reported,
+        interrupted=interrupted.is_set(),
+    )
+    return Finished(folder, document)
+
+
+async def _load(fleet: Fleet, observe: Callable[[Progress], None], interrupted: asyncio.Event) -> FleetResult:
+    start = fleet.start()
+
+    async def stop_when_interrupted() -> None:
+        await interrupted.wait()
+        fleet.stop()
+
+    stopper = asyncio.create_task(stop_when_interrupted())
+    try:
+        return await fleet.finish(start, observe)
+    finally:
+        stopper.cancel()
+
+
+async def _collect(
+    server: LockServer, resource: Resource, result: FleetResult, folder: Path
+) -> tuple[list[str], int | None]:
+    """Save the resource's log while it is there; what has died meanwhile, a sentence each."""
+    failures = []
+    reported = None
+    if server.died():
+        failures.append("the lock server died during the run")
+    try:
+        await resource.save_log(folder / RESOURCE_FILE, result.start)
+        reported = await resource.stale_rejections()
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        (folder / RESOURCE_FILE).unlink(missing_ok=True)
+        failures.append(f"the resource did not answer any more at the end: {error or type(error).__name__}")
+    return failures, reported
+
+
+def _judge(
+    folder: Path,
+    config: RunConfig,
+    result: FleetResult,
+    *,
+    command: list[str],
+    started: datetime,
+    environment: dict[str, Any],
+    failures: list[str],
+    reported: int | None,
+    interrupted: bool,
+) -> dict[str, Any]:
+    """Everything after the load: it needs no event loop, and would only hold it up."""
+    merge(result.histories, folder / HISTORY_FILE)
+    for part in result.histories:
+        part.unlink()
+    write_hlog(folder / HLOG_FILE, result.recording, started=started)
+    history = load_run(folder)
+    checks = checkers.run_checks(history)
+    document = summary.build(
+        config,
+        command=command or [Path(sys.executable).name, "-m", "harness"],
+        started=started.isoformat(timespec="seconds"),
+        environment=environment,
+        fleet=result,
+        history=history,
+        verdict=checkers.verdict_of(checks),
+        checks={name: check.to_json() for name, check in checks.items()},
+        order={},
+        stale_rejections_reported=reported,
+        failures=failures,
+        interrupted=interrupted,
+    )
+    write_summary(folder, document)
+    write_html(folder)
+    return document
+
+
+def make_folder(out: Path, label: str) -> Path:
+    """A new folder `<UTC time>-<label>` under `out`.
+
+    :raises UsageError: it cannot be made.
+    """
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 1000):
+            folder = out / (f"{stamp}-{label}" if number == 1 else f"{stamp}-{label}-{number}")
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                continue
+            return folder
+    except OSError as error:
+        raise UsageError(
+            f"cannot write to the folder {str(out)!r}: {error.strerror or error}; choose another with --out"
+        ) from None
+    raise UsageError(f"too many runs in one second in {str(out)!r}")
+
+
+def _remove_empty(folder: Path) -> None:
+    for leftover in folder.iterdir():
+        leftover.unlink()
+    folder.rmdir()

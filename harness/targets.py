@@ -1,0 +1,161 @@
+"""What a run is aimed at: a lock server and a fenced resource, started for it or already there."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import aiohttp
+
+from harness import servers
+from harness.config import RunConfig, UsageError
+from harness.history import HistoryWriter
+from harness.resource.process import spawn
+from harness.rows import Decision
+
+_REDLOCK_NODES = 5
+_PATIENCE = aiohttp.ClientTimeout(total=30.0, connect=5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LockServer:
+    """Where the locks are."""
+
+    url: str
+    died: Callable[[], bool]
+    """Whether a server that was started for the run has ended since."""
+
+
+@contextlib.asynccontextmanager
+async def lock_server(config: RunConfig) -> AsyncIterator[LockServer]:
+    """The server that `--url` names, or one of kind `--backend` for the length of the run.
+
+    :raises ServerError: it cannot be started; says what to install.
+    """
+    if config.url is not None:
+        yield LockServer(with_options(config.url, config.options), lambda: False)
+        return
+    async with contextlib.AsyncExitStack() as stack:
+        url, nodes = await _start(config.backend, stack)
+        yield LockServer(with_options(url, config.options), lambda: any(not node.running for node in nodes))
+
+
+async def _start(backend: str, stack: contextlib.AsyncExitStack) -> tuple[str, list[servers.Server]]:
+    match backend:
+        case "memory":
+            return "memory://", []
+        case "redis" | "redis-queue":
+            redis = await stack.enter_async_context(servers.redis())
+            return redis.url.replace("redis://", f"{backend}://", 1), [redis]
+        case "redlock":
+            nodes = [await stack.enter_async_context(servers.redis()) for _ in range(_REDLOCK_NODES)]
+            return f"redlock://{','.join(node.address for node in nodes)}", [*nodes]
+        case "etcd":
+            etcd = await stack.enter_async_context(servers.etcd())
+            return etcd.url, [*etcd]
+        case "zookeeper":
+            zookeeper = await stack.enter_async_context(servers.zookeeper())
+            return zookeeper.url, [*zookeeper]
+    raise UsageError(f"there is no server to start for the backend {backend!r}: name one with --url")
+
+
+def with_options(url: str, options: tuple[str, ...]) -> str:
+    """`url` with `NAME=VALUE` options added to its query; an option given twice counts once, last."""
+    if not options:
+        return url
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    query.update((name, value) for name, _, value in (option.partition("=") for option in options))
+    scheme_and_host = f"{parts.scheme}://{parts.netloc}"
+    return scheme_and_host + urlunsplit(("", "", parts.path, urlencode(query), parts.fragment))
+
+
+class Resource:
+    """The fenced resource, seen from the judge's side: its health, its counters and its log."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self.url = url.rstrip("/")
+        self._session = session
+        self._after = 0
+        self._rejections = 0
+
+    async def begin(self) -> None:
+        """Note where log and counters stand, so that an earlier run's writes are not counted.
+
+        :raises UsageError: nothing that speaks the resource's language answers there.
+        """
+        try:
+            async with self._session.get(f"{self.url}/healthz") as reply:
+                reply.raise_for_status()
+                await reply.json()
+            async for row in self._rows(0):
+                self._after = row["seq"]
+            self._rejections = await self.stale_rejections()
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise UsageError(
+                f"no fenced resource answers at {self.url} ({_reason(error)}): start one with "
+                "'python -m harness resource', or leave out --resource-url"
+            ) from None
+
+    async def stale_rejections(self) -> int:
+        """`resource_stale_token_rejections_total`, less what it was when the run began.
+
+        :raises aiohttp.ClientError, OSError, TimeoutError: it does not answer.
+        """
+        async with self._session.get(f"{self.url}/metrics") as reply:
+            reply.raise_for_status()
+            for line in (await reply.text()).splitlines():
+                if line.startswith("resource_stale_token_rejections_total "):
+                    return int(float(line.split()[1])) - self._rejections
+        raise ValueError("its /metrics has no resource_stale_token_rejections_total")
+
+    async def save_log(self, path: Path, origin: int) -> None:
+        """Copy the log since `begin` into a file beside the history.
+
+        :raises aiohttp.ClientError, OSError, TimeoutError: it does not answer.
+        """
+        with HistoryWriter(path, Decision, origin_ns=origin, times="monotonic") as writer:
+            batch: list[Decision] = []
+            async for row in self._rows(self._after):
+                batch.append(Decision(**{name: row[name] for name in _DECISION}))
+                if len(batch) >= 256:
+                    writer.write(batch)
+                    batch.clear()
+            writer.write(batch)
+
+    async def _rows(self, after: int) -> AsyncIterator[dict[str, Any]]:
+        async with self._session.get(f"{self.url}/log", params={"after": str(after)}) as reply:
+            reply.raise_for_status()
+            async for line in reply.content:
+                yield json.loads(line)
+
+
+_DECISION = tuple(Decision.__dataclass_fields__)
+
+
+@contextlib.asynccontextmanager
+async def fenced_resource(config: RunConfig) -> AsyncIterator[Resource]:
+    """The resource that `--resource-url` names, or one in its own process for the run's length.
+
+    :raises ServerError, UsageError: it cannot be started or does not answer.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        url = config.resource_url
+        if url is None:
+            process = await stack.enter_async_context(spawn(fence="on" if config.fence else "off"))
+            url = process.url
+        elif urlsplit(url).scheme not in ("http", "https"):
+            raise UsageError(f"--resource-url {url!r} must start with http:// or https://")
+        session = await stack.enter_async_context(aiohttp.ClientSession(timeout=_PATIENCE))
+        resource = Resource(url, session)
+        await resource.begin()
+        yield resource
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or "no connection"
+    return str(error) or type(error).__name__
