@@ -11,8 +11,9 @@ its own needs somebody who removes it:
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from asyncdlock.backends.etcd import requests
 from asyncdlock.backends.etcd.lease import Lease, Leases
@@ -24,20 +25,27 @@ from asyncdlock.errors import BackendError
 _KEEP_IDLE = 30.0
 
 
+class Register(Protocol):
+    """Who knows the places."""
+
+    def places(self) -> Sequence[Place]:
+        """All of them."""
+        ...
+
+    def lapsed(self, place: Place) -> None:
+        """This one was not renewed in time."""
+
+    def gone(self, place: Place) -> None:
+        """This one is not on the server (any more)."""
+
+
 class Keeper:
     """One timer, and one task while there is something to remove."""
 
-    def __init__(
-        self,
-        leases: Leases,
-        transactions: Transactions,
-        places: Callable[[], Iterable[Place]],
-        give_up: Callable[[Place], object],
-    ) -> None:
+    def __init__(self, leases: Leases, transactions: Transactions, register: Register) -> None:
         self._leases = leases
         self._transactions = transactions
-        self._places = places
-        self._give_up = give_up
+        self._register = register
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._sweeper: asyncio.Task[None] | None = None
@@ -69,15 +77,20 @@ class Keeper:
         now = time.monotonic()
         in_use: set[Lease] = set()
         wake: list[float] = []
-        for place in self._places():
+        for place in self._register.places():
             if place.leaving:
                 continue
-            if place.expires_at is not None and place.expires_at <= now:
-                self._give_up(place)
-                continue
-            in_use.add(place.lease)
-            if place.expires_at is not None:
+            if place.expires_at is None:
+                in_use.add(place.lease)
+                if place.watch is not None and now >= place.lease.refreshed_at + place.lease.ttl:
+                    # No member has answered for so long: a fresh read takes the place up again,
+                    # or fails and so ends a wait that nobody would end.
+                    place.watch.wake()
+            elif place.expires_at > now:
+                in_use.add(place.lease)
                 wake.append(place.expires_at)
+            else:
+                self._register.lapsed(place)
 
         finished: list[Lease] = []
         suspect: list[Lease] = []
@@ -111,11 +124,14 @@ class Keeper:
 
     async def _audit(self, lease: Lease) -> None:
         """Remove the keys on a retired lease that belong to nobody."""
+        left = [place for place in self._register.places() if place.lease is lease and place.leaving]
         found = await self._leases.keys(lease)
-        known = {place.key for place in self._places() if place.lease is lease and not place.leaving}
+        wanted = {place.key for place in self._register.places() if place.lease is lease and place.live}
         for key in found:
-            if key not in known:
+            if key not in wanted:
                 await asyncio.shield(self._transactions.submit(requests.remove(key)))
+        for place in left:
+            self._register.gone(place)
 
 
 def _period(lease: Lease) -> float:

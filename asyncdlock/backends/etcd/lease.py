@@ -164,7 +164,7 @@ class Leases:
         reply = await self._connection.call(LEASE_TIME_TO_LIVE, request)
         return list(reply.message.keys)
 
-    async def revoke(self, lease: Lease) -> None:
+    async def revoke(self, lease: Lease, timeout: float | None = None) -> None:
         """End the lease, and delete what hangs on it.
 
         :raises BackendError: the server failed; unless repeated, the lease ends by itself.
@@ -173,12 +173,13 @@ class Leases:
         if lease.granting is not None and not lease.granting.done():
             await asyncio.wait({lease.granting})
         with suppress(LeaseNotFound):
-            await self._connection.call(LEASE_REVOKE, rpc.LeaseRevokeRequest(ID=lease.id))
+            await self._connection.call(LEASE_REVOKE, rpc.LeaseRevokeRequest(ID=lease.id), timeout=timeout)
         self.bury(lease)
 
     async def aclose(self) -> None:
         """Revoke everything; what the server does not answer expires there by itself."""
-        await asyncio.gather(*(self.revoke(lease) for lease in self), return_exceptions=True)
+        revoked = (self.revoke(lease, self._connection.settings.attempt_timeout) for lease in self)
+        await asyncio.gather(*revoked, return_exceptions=True)
         await self._keepalive.aclose()
 
     async def _grant(self, lease: Lease) -> None:

@@ -67,9 +67,7 @@ class EtcdBackend:
         self._watcher = Watcher(self._connection)
         self._leases = Leases(self._connection, self._lease_died)
         self._line = Line(self._leases, self._transactions, self._watcher)
-        self._keeper = Keeper(
-            self._leases, self._transactions, lambda: tuple(self._places.values()), self._give_up
-        )
+        self._keeper = Keeper(self._leases, self._transactions, self)
 
     @property
     def commands(self) -> int:
@@ -98,8 +96,11 @@ class EtcdBackend:
         :raises BackendError: no member answered, or etcd refused.
         """
         place = self._open(claim)
-        while not await self._line.queue_up(place):
-            self._move(place)
+        try:
+            while not await self._line.queue_up(place):
+                self._move(place)
+        except BackendError as error:
+            raise self._failed(place, error) from None
         return self._grant(place, reserve)
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
@@ -108,10 +109,13 @@ class EtcdBackend:
         :raises BackendError: no member answered, or etcd refused.
         """
         place = self._open(claim)
-        while (won := await self._line.slip_in(place)) is None:
-            self._move(place)
+        try:
+            while (won := await self._line.slip_in(place)) is None:
+                self._move(place)
+        except BackendError as error:
+            raise self._failed(place, error) from None
         if not won:
-            self._drop(place)
+            self.gone(place)
             return None
         return self._grant(place, 0)
 
@@ -157,9 +161,13 @@ class EtcdBackend:
         held = place.expires_at is not None
         place.leaving = True
         if place.pending is not None and not place.pending.done():
-            await asyncio.wait({place.pending})
+            try:
+                await asyncio.wait({place.pending})
+            except asyncio.CancelledError:
+                place.pending.add_done_callback(lambda _: self._give_up(place))
+                raise
         if place.lease.dead or place.pending is None:
-            self._drop(place)
+            self.gone(place)
             return False
         outcome = await asyncio.shield(self._give_up(place))
         if outcome.reply.succeeded:
@@ -190,6 +198,22 @@ class EtcdBackend:
         await self._connection.aclose()
         self._places.clear()
 
+    def places(self) -> Sequence[Place]:
+        """Every claim that this client has made and not given up, or not known to be gone."""
+        return tuple(self._places.values())
+
+    def lapsed(self, place: Place) -> None:
+        """The holder did not renew its lock in time: take it away."""
+        if place.lease.dead:
+            self.gone(place)
+        else:
+            self._give_up(place)
+
+    def gone(self, place: Place) -> None:
+        """Nothing of the place is left on the server."""
+        if self._places.pop(place.claim.owner, None) is not None:
+            self._leases.give_back(place.lease, place.claim.key)
+
     def _open(self, claim: Claim) -> Place:
         lease = self._leases.lend(claim.key, math.ceil(claim.ttl))
         place = Place(claim, Queue(self.settings.prefix, claim.key), lease)
@@ -203,10 +227,12 @@ class EtcdBackend:
         place.move(self._leases.lend(place.claim.key, place.lease.ttl))
         self._keeper.mind(place.lease)
 
-    def _drop(self, place: Place) -> None:
-        """Nothing of the place is left on the server."""
-        if self._places.pop(place.claim.owner, None) is not None:
-            self._leases.give_back(place.lease, place.claim.key)
+    def _failed(self, place: Place, error: BackendError) -> BackendError:
+        """What to tell the caller, who gives up a claim only if something of it may be there."""
+        if place.never_put:
+            self.gone(place)
+            return error
+        return type(error)(str(error), definite=False)
 
     def _give_up(self, place: Place) -> asyncio.Future[Outcome]:
         """Delete the place's key if it is its owner's."""
@@ -217,7 +243,7 @@ class EtcdBackend:
 
     def _given_up(self, place: Place, lease: Lease, left: asyncio.Future[Outcome]) -> None:
         if left.exception() is None:
-            self._drop(place)
+            self.gone(place)
         else:
             # The key may be there still, and nobody may ask again: the keeper goes after it.
             self._leases.retire(lease)
@@ -228,7 +254,7 @@ class EtcdBackend:
             if place.lease is not lease:
                 continue
             if place.leaving:
-                self._drop(place)
+                self.gone(place)
             elif place.watch is not None:
                 place.watch.wake()
 

@@ -6,6 +6,7 @@ from asyncdlock.backends.etcd.lease import Lease
 from asyncdlock.backends.etcd.requests import Queue
 from asyncdlock.backends.etcd.transactions import Outcome
 from asyncdlock.backends.etcd.watch import Watch
+from asyncdlock.errors import BackendError
 from asyncdlock.types import Claim
 
 
@@ -39,6 +40,14 @@ class Place:
     def live(self) -> bool:
         """Wanted by its owner and, as far as this client knows, there."""
         return not self.leaving and not self.lease.dead
+
+    @property
+    def never_put(self) -> bool:
+        """Whether the transaction that puts the key certainly did not happen."""
+        if self.pending is None or not self.pending.done():
+            return self.pending is None
+        error = self.pending.exception()
+        return isinstance(error, BackendError) and error.definite
 
     def move(self, lease: Lease) -> None:
         """Start over under another lease: the key and all that was known of it are gone."""
