@@ -1,12 +1,7 @@
 """The Backend's verbs on ephemeral sequential nodes: join the queue, watch the one ahead, leave it.
 
-Every request of a session is answered in order, and a write is answered after a majority has it. So
-
-- joining sends the create and the listing in one write: one round trip when the lock is free;
-- whoever is first in a listing that was read after its own create holds the lock. After a wait the listing
-  follows a `sync`, which brings the server that answers up to date with the leader: a server that was cut
-  off can not tell a waiter of an expired session that it is next;
-- a release that follows a cancelled create in the same session sees what the create did.
+A session answers its requests in order. So a release that follows a cancelled create in the same session
+sees what the create did, and nothing needs to be waited for before it is undone.
 """
 
 import asyncio
@@ -22,23 +17,22 @@ from kazoo.exceptions import (
     SessionMovedError,
     ZookeeperError,
 )
-from kazoo.protocol.serialization import Create2, Delete, GetData, Sync
+from kazoo.protocol.serialization import Delete, GetData, Sync
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from asyncdlock.backends.zookeeper.names import LAST_SEQUENCE, ROOT, Contenders, sequence_of
+from asyncdlock.backends.zookeeper.names import ROOT, NotQueued
 from asyncdlock.backends.zookeeper.parents import Parents
 from asyncdlock.backends.zookeeper.place import Place
+from asyncdlock.backends.zookeeper.queues import Queues, look, passed
 from asyncdlock.backends.zookeeper.session import Ensemble, Session
-from asyncdlock.backends.zookeeper.wire import Future, Tally, Wire
+from asyncdlock.backends.zookeeper.wire import Future, Tally
 from asyncdlock.errors import BackendError, LockError
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
 
 FENCE_SCALE = 256
 """With local hand-off a fence is czxid * FENCE_SCALE + number of the hand-off."""
 _MAX_FENCE = 2**63 - 1
-_EPHEMERAL_SEQUENTIAL = 3
 _ANY_VERSION = -1
-_JOIN_TRIES = 5  # the server may remove an empty parent between its creation and its use
 
 # The connection went while the request was under way: it may have happened. A session that was opened on
 # another server meanwhile gives the same answer.
@@ -62,8 +56,8 @@ class ZooKeeperBackend:
     ) -> None:
         self._ensemble = ensemble
         self._chroot = chroot
-        self._acl = OPEN_ACL_UNSAFE if ensemble.credentials is None else CREATOR_ALL_ACL
-        self._parents = Parents(chroot, self._acl, containers=containers)
+        acl = OPEN_ACL_UNSAFE if ensemble.credentials is None else CREATOR_ALL_ACL
+        self._queues = Queues(Parents(chroot, acl, containers=containers), acl)
         self._sessions: dict[float, Session] = {}
         self._places: dict[str, Place] = {}
         self._lapsing: set[asyncio.Task[None]] = set()
@@ -115,7 +109,7 @@ class ZooKeeperBackend:
                 _check_ttl(place.claim, session)
                 place.session = session
                 noted = time.monotonic()
-                queue = await (self._join(place, wire) if place.node is None else self._look(place, wire))
+                queue = await (self._queues.join(place, wire) if place.node is None else look(place, wire))
                 assert place.node is not None
                 ahead = queue.ahead_of(place.node)
                 if ahead is None:
@@ -125,75 +119,13 @@ class ZooKeeperBackend:
                 elif not patient:
                     return None
                 else:
-                    await self._passed(session, wire, f"{place.parent}/{ahead}")
-            except (LookupError, SessionExpiredError):
+                    await passed(session, wire, f"{place.parent}/{ahead}")
+            except (NotQueued, SessionExpiredError):
                 place.leave()  # the node is gone, taken away or with its session: queue up again
             except _UNCERTAIN:
                 pass  # the session may have survived, and the node with it
             except ZookeeperError as error:
                 raise place.failure(error) from None
-
-    async def _join(self, place: Place, wire: Wire) -> Contenders:
-        """Create the claim's node, or find the one that a lost reply left, and read the queue."""
-        if place.sent:
-            queue = await self._look(place, wire)
-            nodes = queue.named(place.prefix)
-            if nodes:
-                _, stat = await wire.send(GetData(f"{place.parent}/{nodes[0]}", None))
-                place.node, place.zxid = nodes[0], stat.czxid
-                return queue
-        path, owner = f"{place.parent}/{place.prefix}", place.claim.owner.encode()
-        for _ in range(_JOIN_TRIES):
-            self._parents.prepare(wire, place.parent)
-            create = wire.send(Create2(path, owner, self._acl, _EPHEMERAL_SEQUENTIAL))
-            listing = wire.list(place.parent)
-            place.sent = True
-            try:
-                path, stat = await create
-            except NoNodeError:
-                place.sent = False
-                await self._parents.make(wire, place.parent)
-                continue
-            place.node, place.zxid = path.rpartition("/")[2], stat.czxid
-            if not 0 <= sequence_of(place.node) < LAST_SEQUENCE:
-                raise BackendError(
-                    f"the sequence numbers of {place.parent} are used up: delete that node once it is empty"
-                )
-            return await listing
-        raise BackendError(
-            f"cannot create {place.parent} in ZooKeeper: create it, or allow this user to", definite=True
-        )
-
-    async def _look(self, place: Place, wire: Wire) -> Contenders:
-        """The queue as the leader knows it, not as a server that lags behind does."""
-        synced = wire.send(Sync(place.parent))
-        try:
-            queue = await wire.list(place.parent)
-        except NoNodeError:
-            queue = Contenders(())
-        await synced
-        return queue
-
-    async def _passed(self, session: Session, wire: Wire, path: str) -> None:
-        """Return when the contender at `path` may be gone. A cancellation leaves no watch behind."""
-        event: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def watcher(_: bool) -> None:
-            if not event.done():
-                event.set_result(None)
-
-        session.watch(path, watcher)
-        try:
-            # Not `exists`: that would leave a watch on a node that is already gone, and never comes back.
-            await wire.send(GetData(path, True))
-            await event
-        except NoNodeError:
-            pass
-        except asyncio.CancelledError:
-            session.take_back(path, watcher)
-            raise
-        finally:
-            session.unwatch(path, watcher)
 
     def _granted(self, place: Place, noted: float, reserve: int) -> Grant:
         claim = place.claim
@@ -217,9 +149,10 @@ class ZooKeeperBackend:
         A session that is without a server is UNKNOWN at once; waiting is the caller's business.
         """
         states = [LeaseState.LOST] * len(grants)
-        syncs: dict[Session, Future] = {}
-        asked: list[tuple[int, Place, list[Future]]] = []
         noted = time.monotonic()
+        syncs: dict[Session, Future] = {}
+        looks: dict[Place, Future] = {}
+        asked: list[tuple[int, Place, Session]] = []
         for index, grant in enumerate(grants):
             place = self._places.get(grant.claim.owner)
             if place is None or not place.granted or place.session is None or place.session.expired:
@@ -230,18 +163,31 @@ class ZooKeeperBackend:
                 continue
             if session not in syncs:
                 syncs[session] = wire.send(Sync(self._chroot + ROOT))
-            answers = [syncs[session]]
             if not place.guarded:
                 place.guarded = True
                 session.watch(place.path, place.unguard)
-                answers.append(wire.send(GetData(place.path, True)))
-            asked.append((index, place, answers))
-        if asked:
-            await asyncio.wait({answer for _, _, answers in asked for answer in answers})
-        for index, place, answers in asked:
-            states[index] = _lease_state(answers)
-            if states[index] is LeaseState.RENEWED and place.granted:
+                looks[place] = wire.send(GetData(place.path, True))
+            asked.append((index, place, session))
+        if not asked:
+            return states
+        try:
+            await asyncio.wait([*syncs.values(), *looks.values()])
+        finally:
+            for place, look in looks.items():
+                if not look.done() or look.exception() is not None:
+                    place.guarded = False
+        touched = []
+        for index, place, session in asked:
+            states[index] = _lease_state(syncs[session], looks.get(place))
+            if states[index] is not LeaseState.RENEWED or not place.granted:
+                continue
+            if place.guarded:
                 self._arm(place, noted)
+            else:  # an event for the node came before the answer: see what happened to it
+                touched.append(index)
+        if touched:
+            for index, state in zip(touched, await self.renew([grants[i] for i in touched]), strict=True):
+                states[index] = state
         return states
 
     def _arm(self, place: Place, noted: float) -> None:
@@ -282,11 +228,12 @@ class ZooKeeperBackend:
         place.granted = False
         if place.timer is not None:
             place.timer.cancel()
-        if place.guarded and place.session is not None:
+        if place.session is not None:
             place.session.unwatch(place.path, place.unguard)
         return await self._remove(place) and owned
 
     async def _remove(self, place: Place) -> bool:
+        """Delete every node of the claim; False when there was none."""
         unanswered = False
         while True:
             session = place.session or self._session(place.claim.ttl)
@@ -295,23 +242,18 @@ class ZooKeeperBackend:
                 if place.node is not None:
                     nodes = [place.node]
                 else:
-                    nodes = (await self._look(place, wire)).named(place.prefix)
-                requests = [wire.send(Delete(f"{place.parent}/{node}", _ANY_VERSION)) for node in nodes]
-                if requests:
-                    await asyncio.wait(requests)
-                errors = [request.exception() for request in requests]
-                unanswered |= any(isinstance(error, _UNCERTAIN) for error in errors)
-                for error in errors:
-                    if error is not None and not isinstance(error, NoNodeError):
-                        raise error
+                    nodes = (await look(place, wire)).named(place.prefix)
+                removed = False
+                for request in [wire.send(Delete(f"{place.parent}/{node}", _ANY_VERSION)) for node in nodes]:
+                    removed |= await _deleted(request)
                 # A deletion whose reply was lost has happened if the node is gone while its session lives:
                 # nobody else deletes it.
-                return None in errors or unanswered
+                return removed or unanswered
             except SessionExpiredError:
                 if place.session is not None:
                     return False
             except _UNCERTAIN:
-                pass
+                unanswered = place.session is not None and place.node is not None
             except ZookeeperError as error:
                 raise place.failure(error) from None
 
@@ -358,9 +300,16 @@ def _check_ttl(claim: Claim, session: Session) -> None:
         )
 
 
-def _lease_state(answers: list[Future]) -> LeaseState:
-    for answer in answers:
-        error = answer.exception()
+async def _deleted(request: Future) -> bool:
+    try:
+        await request
+    except NoNodeError:
+        return False
+    return True
+
+
+def _lease_state(synced: Future, look: Future | None) -> LeaseState:
+    for error in (synced.exception(), look.exception() if look is not None else None):
         if isinstance(error, NoNodeError | SessionExpiredError):
             return LeaseState.LOST
         if error is not None:

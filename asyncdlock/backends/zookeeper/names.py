@@ -65,6 +65,10 @@ def sequence_of(node: str) -> int:
     return int(node.rpartition(_KIND)[2])
 
 
+class NotQueued(Exception):
+    """A node does not stand in the queue in which it was looked for."""
+
+
 class Contenders:
     """Those who stood in one queue at one moment, in order."""
 
@@ -84,10 +88,10 @@ class Contenders:
     def ahead_of(self, node: str) -> str | None:
         """The contender just before `node`; None when it is first.
 
-        :raises LookupError: `node` does not stand in the queue.
+        :raises NotQueued: `node` is not among them.
         """
         place = sequence_of(node), node
         index = bisect_left(self._order, place)
         if index == len(self._order) or self._order[index] != place:
-            raise LookupError(node)
+            raise NotQueued(node)
         return self._order[index - 1][1] if index else None

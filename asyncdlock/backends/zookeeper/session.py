@@ -22,6 +22,7 @@ _log = logging.getLogger("asyncdlock")
 
 _NO_PASSWORD = b"\x00" * 16
 _CLOSE_WITHIN = 2.0
+_SPREAD = 0.02  # so that the clients of a server that failed do not knock at the next one all at once
 
 Watcher = Callable[[bool], None]
 """Called once: True when the node changed or went, False when the connection broke and the watch with it."""
@@ -119,9 +120,12 @@ class Session:
         try:
             while not self.over:
                 wire = await self._connect()
+                if wire.closed.done():
+                    continue
                 self._wire = wire
                 self._settled.set()
                 await self._beat(wire)
+                await asyncio.sleep(random.uniform(0.0, _SPREAD))
         except SessionExpiredError:
             self.expired = True
         except BackendError as error:
@@ -173,7 +177,7 @@ class Session:
         if self.id:
             patience = max(patience, self.timeout)
         give_up = time.monotonic() + patience
-        attempt = max(0.1, min(patience, self.timeout / 3))
+        attempt = max(0.1, min(patience / len(self._hosts), self.timeout / 3))
         reason = "no answer"
         for delay in jittered(0.02, 0.5):
             for _ in self._hosts:

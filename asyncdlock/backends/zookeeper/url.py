@@ -16,6 +16,7 @@ _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]\s]+))(?::(?P
 def from_url(url: str, **options: Any) -> ZooKeeperBackend:
     """The backend for `url`, unconnected. Options may stand in the URL's query or be given by name.
 
+    `user`, `password`: digest credentials; nodes are then made for this user alone.
     `connect_timeout`: how long to look for a server, in seconds, 5 unless said otherwise.
     `containers`: let the server remove a key's node when its queue has been empty for a while, on by default.
     `local_queue`: tasks of this process share one place per key, on by default.
@@ -26,19 +27,21 @@ def from_url(url: str, **options: Any) -> ZooKeeperBackend:
     """
     parts = urlsplit(url)
     shown = redact(url)
-    credentials, _, hosts = parts.netloc.rpartition("@")
-    given: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for name in options.keys() & given.keys():
-        raise ValueError(f"the option {name!r} stands both in the URL and beside it: keep one of them")
-    given |= options
+    given: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True)) | options
     for name in given.keys() - _OPTIONS.keys():
         raise ValueError(f"unknown option {name!r} for zookeeper://: it takes {', '.join(sorted(_OPTIONS))}")
-    values = {name: read(name, given[name]) for name, read in _OPTIONS.items() if name in given}
-    if credentials and not all(credentials.partition(":")):
-        raise ValueError(f"{shown!r} must name a user and a password: zookeeper://user:password@host")
+    login, _, hosts = parts.netloc.rpartition("@")
+    values: dict[str, Any] = {
+        "user": unquote(login.partition(":")[0]),
+        "password": unquote(login.partition(":")[2]),
+    }
+    values |= {name: read(name, given[name]) for name, read in _OPTIONS.items() if name in given}
+    user, password = values.pop("user"), values.pop("password")
+    if bool(user) != bool(password):
+        raise ValueError(f"{shown!r} needs both a user and a password: zookeeper://user:password@host")
     ensemble = Ensemble(
         hosts=[_host(host, shown) for host in hosts.split(",")],
-        credentials=unquote(credentials) or None,
+        credentials=f"{user}:{password}" if user else None,
         connect_timeout=values.pop("connect_timeout", 5.0),
     )
     return ZooKeeperBackend(ensemble, chroot=_chroot(parts.path, shown), **values)
@@ -58,6 +61,12 @@ def _chroot(path: str, url: str) -> str:
     if any(component in ("", ".", "..") for component in components):
         raise ValueError(f"the path in {url!r} is no ZooKeeper path")
     return chroot
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be text, not {type(value).__name__}")
+    return value
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -99,4 +108,6 @@ _OPTIONS: dict[str, Callable[[str, Any], Any]] = {
     "containers": _flag,
     "local_handoffs": _handoffs,
     "local_queue": _flag,
+    "password": _text,
+    "user": _text,
 }

@@ -110,6 +110,7 @@ class Wire(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._listings: dict[str, list[asyncio.Future[Contenders]]] = {}
         self._pending: deque[tuple[int, Any, Any]] = deque()
+        self._flush_due = False
         self._greeting: Future | None = None
         self._authenticated: Future | None = None
         self._xid = 0
@@ -194,15 +195,16 @@ class Wire(asyncio.Protocol):
         self._tally.commands += 1
 
     def _schedule_flush(self) -> None:
-        if not self._outgoing and not self._listings:
+        if not self._flush_due:
+            self._flush_due = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         listings, self._listings = self._listings, {}
         for path, futures in listings.items():
-            self._outgoing.append(b"")  # keeps a second flush from being scheduled
             self._submit(GetChildren(path, None), futures)
         outgoing, self._outgoing = self._outgoing, []
+        self._flush_due = False
         self._write(b"".join(outgoing))
 
     def _write(self, data: bytes) -> None:

@@ -1,0 +1,107 @@
+"""Joining a queue, reading it, and waiting for the contender ahead.
+
+A session answers its requests in order, and a write after a majority has it. So
+
+- joining sends the create and the listing in one write: one round trip when the lock is free;
+- whoever is first in a listing that was read after its own create holds the lock. After a wait the listing
+  follows a `sync`, which brings the server that answers up to date with the leader: a server that was cut
+  off cannot tell a waiter of an expired session that it is next.
+"""
+
+import asyncio
+from typing import Any
+
+from kazoo.exceptions import NoNodeError
+from kazoo.protocol.serialization import Create2, GetData, Sync
+
+from asyncdlock.backends.zookeeper.names import LAST_SEQUENCE, Contenders, sequence_of
+from asyncdlock.backends.zookeeper.parents import Parents
+from asyncdlock.backends.zookeeper.place import Place
+from asyncdlock.backends.zookeeper.session import Session
+from asyncdlock.backends.zookeeper.wire import Wire
+from asyncdlock.errors import BackendError
+
+_EPHEMERAL_SEQUENTIAL = 3
+_JOIN_TRIES = 5  # the server may remove an empty parent between its creation and its use
+
+
+class Queues:
+    """Where a claim's node is made."""
+
+    def __init__(self, parents: Parents, acl: list[Any]) -> None:
+        self._parents = parents
+        self._acl = acl
+
+    async def join(self, place: Place, wire: Wire) -> Contenders:
+        """Create the claim's node, or find the one that a lost reply left, and read the queue."""
+        if place.sent:
+            queue = await look(place, wire)
+            if await _found(place, wire, queue):
+                return queue
+        node = Create2(
+            f"{place.parent}/{place.prefix}", place.claim.owner.encode(), self._acl, _EPHEMERAL_SEQUENTIAL
+        )
+        for _ in range(_JOIN_TRIES):
+            self._parents.prepare(wire, place.parent)
+            created = wire.send(node)
+            listing = wire.list(place.parent)
+            place.sent = True
+            try:
+                path, stat = await created
+            except NoNodeError:
+                place.sent = False
+                await self._parents.make(wire, place.parent)
+                continue
+            place.node, place.zxid = path.rpartition("/")[2], stat.czxid
+            if not 0 <= sequence_of(place.node) < LAST_SEQUENCE:
+                raise BackendError(
+                    f"the sequence numbers of {place.parent} are used up: delete that node once it is empty"
+                )
+            return await listing
+        raise BackendError(
+            f"cannot create {place.parent} in ZooKeeper: create it, or allow this user to", definite=True
+        )
+
+
+async def _found(place: Place, wire: Wire, queue: Contenders) -> bool:
+    for node in queue.named(place.prefix):
+        try:
+            _, stat = await wire.send(GetData(f"{place.parent}/{node}", None))
+        except NoNodeError:
+            continue
+        place.node, place.zxid = node, stat.czxid
+        return True
+    return False
+
+
+async def look(place: Place, wire: Wire) -> Contenders:
+    """The queue as the leader knows it, not as a server that lags behind does."""
+    synced = wire.send(Sync(place.parent))
+    try:
+        queue = await wire.list(place.parent)
+    except NoNodeError:
+        queue = Contenders(())
+    await synced
+    return queue
+
+
+async def passed(session: Session, wire: Wire, path: str) -> None:
+    """Return when the contender at `path` may be gone. A cancellation leaves no watch behind."""
+    event: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def watcher(_: bool) -> None:
+        if not event.done():
+            event.set_result(None)
+
+    session.watch(path, watcher)
+    try:
+        # Not `exists`: that would leave a watch on a node that is already gone, and never comes back.
+        await wire.send(GetData(path, True))
+        await event
+    except NoNodeError:
+        pass
+    except asyncio.CancelledError:
+        session.take_back(path, watcher)
+        raise
+    finally:
+        session.unwatch(path, watcher)

@@ -1,0 +1,147 @@
+"""Paths, names, order and URLs of `zookeeper://`: no server needed."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kazoo.recipe.lock import Lock
+
+from asyncdlock.backend import open_backend
+from asyncdlock.backends.zookeeper.backend import FENCE_SCALE, ZooKeeperBackend, _session_timeout
+from asyncdlock.backends.zookeeper.names import Contenders, NotQueued, parent_of, path_key, prefix_of
+from asyncdlock.types import Owners
+
+KEYS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1, max_size=60)
+
+# PathUtils.validatePath of the Java server, which sees UTF-16 units.
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
+
+
+@pytest.mark.parametrize(
+    "key", ["account:42", "a", "été", "a b", "tenant/7/report", "x__lock__", "-lock-1", "a_b.c"]
+)
+def test_a_plain_key_stands_in_its_path_as_it_is(key: str) -> None:
+    assert parent_of(key) == f"/locks/{key}"
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("/", "/locks/%2F"),
+        ("/a", "/locks/%2Fa"),
+        ("a/", "/locks/a%2F"),
+        ("a//b", "/locks/a/%2Fb"),
+        (".", "/locks/%2E"),
+        ("a/../b", "/locks/a/%2E%2E/b"),
+        ("50%", "/locks/50%25"),
+        ("tab\t", "/locks/tab%09"),
+        ("😀", "/locks/%F0%9F%98%80"),
+        ("a/x__lock__0000000001", "/locks/a/x__lock_%5F0000000001"),
+        ("x__rlock__-000000001", "/locks/x__rlock__-000000001"),
+        ("x__rlock__-0000000001", "/locks/x__rlock__%2D0000000001"),
+    ],
+)
+def test_what_zookeeper_would_refuse_or_confuse_is_encoded(key: str, path: str) -> None:
+    assert parent_of(key) == path
+
+
+@given(KEYS)
+def test_every_key_has_a_valid_path_of_its_own(key: str) -> None:
+    path = parent_of(key)
+    components = path.split("/")[1:]
+    assert path_key(path) == key
+    assert not _REFUSED.search(path)
+    assert not {"", ".", ".."} & set(components)
+    assert len(Contenders(components)) == 0
+
+
+def test_a_claim_is_named_as_kazoo_names_its_own() -> None:
+    """Same pattern as kazoo's `Lock.prefix`: 32 hexadecimal digits, then the kind."""
+    ours = prefix_of(Owners().new())
+    assert re.fullmatch(r"[0-9a-f]{32}" + Lock._NODE_NAME, ours)
+
+
+def test_owners_that_are_no_uuids_keep_names_of_their_own() -> None:
+    names = {prefix_of(owner) for owner in ("a-b", "ab", "a/b", "a%2Fb", "0f-00")}
+    assert len(names) == 5
+    assert not any("/" in name for name in names)
+
+
+def test_the_queue_is_ordered_by_sequence_whatever_the_names() -> None:
+    queue = Contenders(
+        [
+            "ffff__lock__0000000003",
+            "0000__lock__0000000012",
+            "aaaa__rlock__0000000007",
+            "_c_1234-lock-0000000009",
+            "config",
+            "b",
+        ]
+    )
+    assert len(queue) == 4
+    assert queue.ahead_of("ffff__lock__0000000003") is None
+    assert queue.ahead_of("0000__lock__0000000012") == "_c_1234-lock-0000000009"
+    assert queue.named("0000__lock__") == ["0000__lock__0000000012"]
+
+
+def test_a_node_that_is_gone_is_never_first() -> None:
+    queue = Contenders(["aaaa__lock__0000000002"])
+    for absent in ("bbbb__lock__0000000001", "bbbb__lock__0000000002", "bbbb__lock__0000000003"):
+        with pytest.raises(NotQueued):
+            queue.ahead_of(absent)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "timeout"), [(10.0, 10.0), (0.2, 0.2), (0.5, 0.5), (2.0, 2.0), (9.873, 9.9), (61.2, 62.0)]
+)
+def test_a_session_lasts_as_long_as_its_ttl_rounded_up_to_two_digits(ttl: float, timeout: float) -> None:
+    assert _session_timeout(ttl) == pytest.approx(timeout)
+
+
+@given(st.integers(200, 10**8))
+def test_a_session_never_lasts_less_than_its_ttl(milliseconds: int) -> None:
+    ttl = milliseconds / 1000
+    assert ttl <= _session_timeout(ttl) <= ttl * 1.1 + 0.001
+
+
+def test_a_url_names_servers_credentials_a_chroot_and_options() -> None:
+    backend = open_backend(
+        "zookeeper://me:p%40ss@h1:2182,h2,[::1]:2183/team/a/?local_queue=off&connect_timeout=2.5",
+        {"local_handoffs": 16},
+    )
+    assert isinstance(backend, ZooKeeperBackend)
+    assert backend._ensemble.hosts == [("h1", 2182), ("h2", 2181), ("::1", 2183)]
+    assert backend._ensemble.credentials == "me:p@ss"
+    assert backend._ensemble.connect_timeout == 2.5
+    assert backend._chroot == "/team/a"
+    assert (backend.local_queue, backend.local_handoffs) == (False, 16)
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("zookeeper://", "must list its servers"),
+        ("zookeeper://h1,,h2", "must list its servers"),
+        ("zookeeper://h1:port", "must list its servers"),
+        ("zookeeper://h1:0", "must list its servers"),
+        ("zookeeper://me@h1", "both a user and a password"),
+        ("zookeeper://h1/a//b", "no ZooKeeper path"),
+        ("zookeeper://h1/a/../b", "no ZooKeeper path"),
+        ("zookeeper://h1?tickets=1", "unknown option 'tickets'"),
+        ("zookeeper://h1?local_queue=maybe", "true or false"),
+        ("zookeeper://h1?connect_timeout=soon", "positive number of seconds"),
+        ("zookeeper://h1?connect_timeout=inf", "positive number of seconds"),
+        ("zookeeper://h1?local_handoffs=-1", "whole number"),
+        (f"zookeeper://h1?local_handoffs={FENCE_SCALE}", f"0..{FENCE_SCALE - 1}"),
+    ],
+)
+def test_a_bad_url_is_refused_with_a_sentence(url: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(complaint)):
+        open_backend(url, {})
+
+
+def test_a_bad_url_never_shows_its_password() -> None:
+    with pytest.raises(ValueError) as caught:
+        open_backend("zookeeper://me:secret@h1:port", {})
+    assert "secret" not in str(caught.value)
