@@ -2,7 +2,7 @@
 
 Event loops. Async tests under tests/unit, tests/contract and tests/cancellation run twice: on uvloop,
 and on plain asyncio in debug mode. All others run on uvloop alone. `--loop uvloop|asyncio-debug|both`
-(or the environment variable ASYNCDLOCK_TEST_LOOP) decides for all tests alike.
+decides for all tests alike.
 
 Servers. `redis_url` and its siblings are shared by the whole session: use keys of your own.
 `redis_server` and its siblings are one test's own: kill, freeze and restart them. Whatever else a test
@@ -50,7 +50,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--loop",
         choices=[*LOOPS, "both"],
-        default=os.environ.get("ASYNCDLOCK_TEST_LOOP"),
         help="run all async tests on this event loop (default: both where it matters)",
     )
 
@@ -142,6 +141,27 @@ def redis_server() -> Iterator[servers.RedisNode]:
     """A Redis of this test's own, to kill, freeze and restart."""
     with _started(servers.redis()) as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def redlock_url() -> Iterator[str]:
+    """Five independent Redis nodes for the session: use keys of your own."""
+    with _started(servers.redis_nodes(5)) as nodes:
+        yield nodes.url
+
+
+@pytest.fixture(scope="session")
+def redis_cluster_url() -> Iterator[str]:
+    """A Redis Cluster of three shards for the session: use keys of your own."""
+    with _started(servers.redis_cluster()) as cluster:
+        yield cluster.url
+
+
+@pytest.fixture(scope="session")
+def redis_sentinel_url() -> Iterator[str]:
+    """A Redis primary behind three sentinels for the session: use keys of your own."""
+    with _started(servers.redis_sentinel()) as group:
+        yield group.url
 
 
 @pytest.fixture(scope="session")
