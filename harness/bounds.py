@@ -103,14 +103,13 @@ def find_bound(
     cycle: Cycle,
 ) -> Bound:
     """Name what bounded the throughput. The first of the possible bounds that was reached is it."""
-    throughput = acquired / seconds if seconds else 0.0
     busiest = max(cpu, default=0.0)
     if not offered:
         return Bound("nothing", "nothing arrived")
     if failed > offered / 2:
         return Bound("failures", f"{failed:,} of {offered:,} arrivals failed: see the errors in the history")
     if acquired >= _KEPT_UP * offered:
-        return _kept_up(config, throughput, cycle)
+        return _kept_up(config, acquired, busiest, cycle)
     if cycle.frozen > seconds * min(config.keys, config.contenders) / 2:
         return Bound(
             "frozen holders",
@@ -140,8 +139,8 @@ def find_bound(
     )
 
 
-def _kept_up(config: RunConfig, throughput: float, cycle: Cycle) -> Bound:
-    because = f"all {throughput:,.0f} arrivals per second were served"
+def _kept_up(config: RunConfig, acquired: int, busiest: float, cycle: Cycle) -> Bound:
+    because = f"{acquired:,} arrivals at {config.rate:g} per second were served"
     if cycle.count:
         because += (
             f"; a key was in use {cycle.utilisation:.0%} of the time, and where somebody waited one cycle "
@@ -149,6 +148,9 @@ def _kept_up(config: RunConfig, throughput: float, cycle: Cycle) -> Bound:
         )
     else:
         because += " and none had to wait for another holder"
+    if busiest > _SATURATED:
+        because += f"; the load generator used {busiest:.0%} of a core, so the latencies are partly its own"
+        return Bound("offered rate", because, [f"--processes {config.processes + 1}"])
     return Bound("offered rate", because, [f"--rate {config.rate * 2:g}"])
 
 

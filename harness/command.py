@@ -12,7 +12,7 @@ from harness.config import RunConfig
 from harness.display import make_display
 from harness.flags import add_arguments, from_arguments
 from harness.fleet import Progress
-from harness.metrics import MetricsServer
+from harness.metrics import HarnessCollector, MetricsServer, registry_of
 from harness.report.terminal import make_console, print_summary, print_verdict
 from harness.run import run_load
 
@@ -28,14 +28,17 @@ async def run(args: argparse.Namespace) -> int:
     console = make_console()
     for warning in settings.warnings(config):
         print(f"harness: warning: {warning}", file=sys.stderr)
-    with _metrics(config) as metrics, contextlib.closing(make_display(config, console)) as display:
-        if metrics is not None and not config.quiet:
-            display.status(f"metrics at {metrics.url}")
+    collector = HarnessCollector()
+    with (
+        _metrics(config, collector) as metrics_url,
+        contextlib.closing(make_display(config, console)) as display,
+    ):
+        if metrics_url is not None:
+            display.status(f"metrics at {metrics_url}")
 
         def observe(progress: Progress) -> None:
             display.progress(progress)
-            if metrics is not None:
-                metrics.collector.progress = progress
+            collector.progress = progress
 
         with _interruptible() as interrupted:
             finished = await run_load(
@@ -51,12 +54,12 @@ async def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _metrics(config: RunConfig) -> Iterator[MetricsServer | None]:
+def _metrics(config: RunConfig, collector: HarnessCollector) -> Iterator[str | None]:
     if config.metrics_port is None:
         yield None
         return
-    with contextlib.closing(MetricsServer(config.metrics_port)) as server:
-        yield server
+    with contextlib.closing(MetricsServer(config.metrics_port, registry_of(collector))) as server:
+        yield server.url
 
 
 @contextlib.contextmanager

@@ -54,13 +54,10 @@ class HarnessCollector(Collector):
 
 
 class MetricsServer:
-    """Serves /metrics on a loopback port until closed."""
+    """Serves the /metrics of a registry on a loopback port until closed."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, registry: CollectorRegistry) -> None:
         """:raises UsageError: the port is taken."""
-        self.collector = HarnessCollector()
-        registry = CollectorRegistry()
-        registry.register(self.collector)
         try:
             self._server, self._thread = start_http_server(port, addr="127.0.0.1", registry=registry)
         except OSError as error:
@@ -77,3 +74,10 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def registry_of(collector: Collector) -> CollectorRegistry:
+    """A registry that holds this collector alone."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return registry

@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 
 from harness import checkers, environment, summary
+from harness.checkers.fairness import order_summary
 from harness.config import RunConfig, UsageError
 from harness.fleet import Fleet, FleetResult, Progress
 from harness.history import HISTORY_FILE, RESOURCE_FILE, load_run, merge
@@ -148,7 +149,7 @@ def _judge(
         history=history,
         verdict=checkers.verdict_of(checks),
         checks={name: check.to_json() for name, check in checks.items()},
-        order={},
+        order=order_summary(history.rows),
         stale_rejections_reported=reported,
         failures=failures,
         interrupted=interrupted,

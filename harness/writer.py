@@ -38,13 +38,15 @@ class FencedWriter:
         self._root = base_url.rstrip("/")
         self._session = session
 
-    async def put(self, key: str, *, fence: int, owner: str, body: bytes) -> Reply:
-        """Write `body` under `fence`. A failure is a `Reply`, never an exception.
+    async def put(self, key: str, *, fence: int | None, owner: str, body: bytes) -> Reply:
+        """Write `body` under `fence`, or without one. A failure is a `Reply`, never an exception.
 
         Without a reply the write is `unknown`: it may have happened. It is `failed` only where it
         certainly did not: no connection, or a refusal that the resource promises to be one.
         """
-        headers = {"X-Fence-Token": str(fence), "X-Fence-Owner": owner}
+        headers = {"X-Fence-Owner": owner}
+        if fence is not None:
+            headers["X-Fence-Token"] = str(fence)
         try:
             async with self._session.put(
                 f"{self._root}/r/{quote(key, safe='')}", data=body, headers=headers

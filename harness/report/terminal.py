@@ -91,8 +91,9 @@ def facts_of(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         for name in ("timed_out", "failed", "lost", "abandoned", "dropped")
         if arrivals.get(name)
     ]
+    unheard = "; the latencies are of those granted" if arrivals["timed_out"] else ""
     facts = [
-        ("arrivals", f"{', '.join(counts)}; backlog at most {arrivals['backlog_max']:,}"),
+        ("arrivals", f"{', '.join(counts)}; backlog at most {arrivals['backlog_max']:,}{unheard}"),
         (
             "throughput",
             f"{summary['throughput_per_s']:,.1f} locked sections/s over {summary['duration_s']:.1f} s",
@@ -108,6 +109,8 @@ def facts_of(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(
             ("lock server", f"{summary['backend']['commands_per_acquire']:.2f} commands per acquire")
         )
+    cpu = ", ".join(f"{share:.0%}" for share in summary["client"]["cpu"])
+    facts.append(("generator", f"{cpu or '?'} of a core"))
     facts += [("finding", finding) for finding in _findings(summary["checks"])]
     facts += [("error", f"{count:,} × {error}") for error, count in summary["errors"].items()]
     facts += [("do not trust", doubt) for doubt in summary["doubts"]]
