@@ -34,12 +34,15 @@ class Group(Generic[N]):
     async def start(self) -> None:
         """Start all at once and return when each answers.
 
-        :raises ServerFailed: of the first node that did not; the caller then closes the group.
+        :raises ServerFailed: of the first node that failed; close the group then. The others are no
+            longer waited for, because members of a quorum would wait for the missing one.
         """
-        outcomes = await asyncio.gather(*(node.start() for node in self.nodes), return_exceptions=True)
-        for outcome in outcomes:
-            if outcome is not None:
-                raise outcome
+        try:
+            async with asyncio.TaskGroup() as starts:
+                for node in self.nodes:
+                    starts.create_task(node.start())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
 
     def close(self) -> None:
         """Kill all and remove their folders."""

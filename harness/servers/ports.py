@@ -2,14 +2,16 @@
 
 import random
 import socket
+from collections import deque
 from pathlib import Path
 
 _random = random.SystemRandom()  # two seeded runs side by side must not walk the same ports
+_given: deque[int] = deque(maxlen=2_000)  # those not yet bound by the server they were chosen for
 _LOWEST = 10_240
 
 
 def free_port() -> int:
-    """A TCP port that the kernel has just said is free on 127.0.0.1.
+    """A TCP port that the kernel has just said is free on 127.0.0.1, and that was not given out before.
 
     It lies below the range from which the kernel numbers outgoing connections. Inside that range a
     stopped server's port can be taken by any client, and a client that keeps trying to reconnect
@@ -18,7 +20,8 @@ def free_port() -> int:
     highest = _first_outgoing_port() - 1
     for _ in range(100):
         port = _random.randint(_LOWEST, highest)
-        if _is_free(port):
+        if port not in _given and _is_free(port):
+            _given.append(port)
             return port
     return _any_port()
 

@@ -38,7 +38,7 @@ async def test_a_restarted_replica_is_still_a_replica() -> None:
 
 @BOTH_FLAVOURS
 async def test_sentinels_replace_a_killed_primary(flavour: Flavour) -> None:
-    async with servers.redis_sentinel(flavour=flavour, password="p") as group:
+    async with servers.redis_sentinel(flavour=flavour, password="p", down_after_ms=500) as group:
         first = await group.primary()
         assert first is group.servers.primary
         first.kill()

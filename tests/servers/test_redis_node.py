@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from harness import servers
-from harness.servers import redis_node
+from harness.servers import binaries, redis_node
 from harness.servers.ports import free_port
 from harness.servers.server import Server
 from harness.servers.tls import Tls
@@ -166,3 +167,16 @@ async def test_the_unix_socket_and_acl_users_work() -> None:
         async with socket, worker:
             assert await socket.acl_whoami() == "default"
             assert await worker.acl_whoami() == "worker"
+
+
+async def test_valkey_lives_by_the_clock_that_libfaketime_gives_it() -> None:
+    """A server whose clock runs ten times too fast expires its keys ten times too early."""
+    library = binaries.in_wheel("libfaketime", "**/libfaketime.so*")
+    if library is None:
+        raise servers.ServerMissing("No libfaketime found: pip install 'asyncdlock[harness]' brings it.")
+    clock = {"LD_PRELOAD": str(library), "FAKETIME": "+0 x10"}
+    async with servers.redis(flavour="valkey", environment=clock) as node:
+        before, started = await node.command("TIME"), time.monotonic()
+        await asyncio.sleep(0.3)
+        after, elapsed = await node.command("TIME"), time.monotonic() - started
+        assert float(after[0]) - float(before[0]) > 2 * elapsed
