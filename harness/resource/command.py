@@ -3,10 +3,13 @@
 import argparse
 import asyncio
 import errno
+import logging
+import re
 import signal
 import sys
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from asyncdlock.backend import redact
 from harness.durations import parse_positive_duration
@@ -15,6 +18,7 @@ from harness.resource.service import Service
 from harness.resource.store import Store, StoreError, open_store
 
 _MAX_BODY = 1 << 20
+_ADDRESS = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})")
 _MAX_PORT = 65_535
 _SHUTDOWN_SECONDS = 5.0
 _LINGER_SECONDS = 5.0
@@ -24,7 +28,6 @@ _BACKLOG = 4096  # a thousand contenders may connect in the same millisecond
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen",
-        type=_address,
         default="127.0.0.1:8080",
         metavar="HOST:PORT",
         help="where to listen; port 0 takes a free one (default: %(default)s)",
@@ -66,6 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT, then finish what is in flight. Returns the exit code."""
+    address = _parse_address(args.listen)
+    if address is None:
+        return _fail(f"{args.listen!r} is no address: write HOST:PORT or [IPV6]:PORT after --listen")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -75,12 +81,14 @@ async def run(args: argparse.Namespace) -> int:
     except StoreError as error:
         return _fail(str(error))
     try:
-        return await _serve(args, store, stop)
+        return await _serve(args, store, address, stop)
     finally:
         await store.aclose()
 
 
-async def _serve(args: argparse.Namespace, store: Store, stop: asyncio.Event) -> int:
+async def _serve(
+    args: argparse.Namespace, store: Store, address: tuple[str, int], stop: asyncio.Event
+) -> int:
     service = Service(
         store,
         Fencing(args.fence),
@@ -91,6 +99,7 @@ async def _serve(args: argparse.Namespace, store: Store, stop: asyncio.Event) ->
     server = web.Server(
         service.handle,
         access_log=None,
+        logger=_logger(),
         # Bounds the headers too: a connection without a complete request counts as idle.
         keepalive_timeout=args.client_timeout,
         lingering_time=min(args.client_timeout, _LINGER_SECONDS),
@@ -98,7 +107,7 @@ async def _serve(args: argparse.Namespace, store: Store, stop: asyncio.Event) ->
     )
     runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
-    host, port = args.listen
+    host, port = address
     try:
         await web.TCPSite(runner, host, port, backlog=_BACKLOG).start()
         host, port = runner.addresses[0][:2]
@@ -116,6 +125,17 @@ async def _serve(args: argparse.Namespace, store: Store, stop: asyncio.Event) ->
     return 0
 
 
+def _logger() -> logging.Logger:
+    """What a client sent that is no HTTP is answered with 400; it is no traceback of ours."""
+
+    def is_our_error(record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+    logger = logging.getLogger(__package__)
+    logger.addFilter(is_our_error)
+    return logger
+
+
 def _fail(sentence: str) -> int:
     print(f"resource: {sentence}", file=sys.stderr)
     return 2
@@ -125,13 +145,11 @@ def _joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    is_ambiguous = ":" in bare and bare == host
-    if not bare or is_ambiguous or not (port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
-        raise argparse.ArgumentTypeError(f"{text!r} is no address: write HOST:PORT or [IPV6]:PORT")
-    return bare, int(port)
+def _parse_address(text: str) -> tuple[str, int] | None:
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > _MAX_PORT:
+        return None
+    return match["ipv6"] or match["host"], int(match["port"])
 
 
 def _positive(text: str) -> int:

@@ -179,6 +179,8 @@ class Service:
                         raise self._too_large()
         except TimeoutError:
             raise BadRequest("the body did not arrive in time", status=408) from None
+        except (ConnectionError, web.RequestPayloadError):
+            raise BadRequest("the body is incomplete") from None
         return b"".join(parts)
 
     def _too_large(self) -> BadRequest:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import aiohttp
 import asyncpg
 import pytest
 
@@ -94,9 +93,3 @@ async def unfenced(any_unfenced: ResourceProcess) -> AsyncIterator[Client]:
 def key() -> str:
     """A key that no other test uses."""
     return f"key-{uuid.uuid4()}"
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
-        yield session
