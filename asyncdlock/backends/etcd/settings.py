@@ -41,7 +41,7 @@ def parse(url: str, options: Mapping[str, Any]) -> Settings:
 
     :raises ValueError: a malformed URL, an unknown option, or a value out of range.
     """
-    shown = redact(url)
+    shown = redact(url.partition("?")[0])  # a password may stand in the query as well
     scheme, _, rest = url.partition("://")
     rest, _, query = rest.partition("?")
     authority, _, path = rest.partition("/")

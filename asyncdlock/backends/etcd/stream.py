@@ -1,7 +1,6 @@
 """One bidirectional gRPC stream that is opened when needed and reopened when it breaks."""
 
 import asyncio
-import contextlib
 import random
 from collections import deque
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ from asyncdlock.errors import BackendError
 
 _RETRY_DELAY = 0.05
 _RETRY_DELAY_MAX = 1.0
+_GOODBYE = 0.5
 
 
 class Listener(Protocol):
@@ -62,12 +62,16 @@ class Stream:
             self._call.cancel()
 
     async def aclose(self) -> None:
-        """End the stream for good."""
+        """End the stream for good: say goodbye, and do not wait long for the reply."""
         self._closed = True
+        if self._task is None:
+            return
+        if self._outbox is not None:
+            self._outbox.close()
+            await asyncio.wait({self._task}, timeout=_GOODBYE)
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
 
     def _left(self, member: Member) -> None:
         if member is self.member:
@@ -78,7 +82,7 @@ class Stream:
         try:
             while True:
                 talked, reason = await self._talk()
-                if not self._listener.broken(reason):
+                if not self._listener.broken(reason) or self._closed:
                     return
                 delay = _RETRY_DELAY if talked else min(delay * 2, _RETRY_DELAY_MAX)
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))

@@ -1,0 +1,197 @@
+"""What the tests of the etcd backend look through and break: the server's own view, a proxy, exact cancellation."""
+
+import asyncio
+import base64
+import contextlib
+import types
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from typing import Any, NamedTuple, TypeVar
+
+import aiohttp
+
+from asyncdlock.types import Claim, Owners
+from harness.servers import EtcdNode
+
+T = TypeVar("T")
+_owners = Owners()
+
+
+def claim(key: str, ttl: float = 5.0) -> Claim:
+    """A fresh attempt on `key`."""
+    return Claim(key, _owners.new(), ttl)
+
+
+async def until(condition: Callable[[], Awaitable[bool] | bool], what: str, within: float = 30.0) -> None:
+    """Wait for a condition instead of for a time."""
+    try:
+        async with asyncio.timeout(within):
+            while True:
+                holds = condition()
+                if await holds if isinstance(holds, Awaitable) else holds:
+                    return
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"not within {within:g} s: {what}") from None
+
+
+class Entry(NamedTuple):
+    """One key on the server."""
+
+    key: str
+    value: str
+    lease: int
+    create_revision: int
+    mod_revision: int
+
+
+class Probe:
+    """Reads a member directly, past the backend."""
+
+    def __init__(self, node: EtcdNode) -> None:
+        self.node = node
+
+    async def queue(self, key: str) -> list[Entry]:
+        """The places of a lock, oldest first."""
+        start = f"/locks/{key}/"
+        answer = await self.node.call(
+            "kv/range", {"key": _pack(start), "range_end": _pack(start[:-1] + "0"), "sort_target": "CREATE"}
+        )
+        found = [
+            Entry(
+                _unpack(kv["key"]),
+                _unpack(kv.get("value", "")),
+                int(kv.get("lease", 0)),
+                int(kv["create_revision"]),
+                int(kv["mod_revision"]),
+            )
+            for kv in answer.get("kvs", [])
+        ]
+        return sorted(found, key=lambda entry: entry.create_revision)
+
+    async def waits(self, key: str, places: int) -> None:
+        """Wait until the lock's queue has this length, the holder included."""
+
+        async def reached() -> bool:
+            return len(await self.queue(key)) == places
+
+        await until(reached, f"{places} places for {key!r}")
+
+    async def leases(self) -> set[int]:
+        answer = await self.node.call("lease/leases")
+        return {int(lease["ID"]) for lease in answer.get("leases", [])}
+
+    async def watchers(self) -> int:
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{self.node.client_url}/metrics") as reply:
+                for line in (await reply.text()).splitlines():
+                    if line.startswith("etcd_debugging_mvcc_watcher_total "):
+                        return int(float(line.split()[1]))
+        raise AssertionError("etcd reports no number of watchers")
+
+    async def put(self, key: str, value: str, lease: int) -> None:
+        await self.node.call("kv/put", {"key": _pack(key), "value": _pack(value), "lease": str(lease)})
+
+    async def delete(self, key: str) -> None:
+        await self.node.call("kv/deleterange", {"key": _pack(key)})
+
+    async def revoke(self, lease: int) -> None:
+        await self.node.call("lease/revoke", {"ID": str(lease)})
+
+
+def _pack(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _unpack(text: str) -> str:
+    return base64.b64decode(text).decode()
+
+
+class Proxy:
+    """A TCP relay that can swallow what the server answers, and cut connections."""
+
+    def __init__(self, node: EtcdNode) -> None:
+        self._target = node.host, node.port
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._answering = asyncio.Event()
+        self._answering.set()
+        self.port = 0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["Proxy"]:
+        server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            self.cut()
+            server.close()
+            await server.wait_closed()
+
+    def hold_answers(self) -> None:
+        """From now on requests arrive and are carried out, but no answer comes back."""
+        self._answering.clear()
+
+    def cut(self) -> None:
+        """Drop every connection with what was held on it; new ones work normally."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._answering.set()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_server_reader, to_server = await asyncio.open_connection(*self._target)
+        both = {writer, to_server}
+        self._writers |= both
+        try:
+            await asyncio.gather(self._pump(reader, to_server, None), self._pump(to_server_reader, writer, True))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._writers -= both
+            for each in both:
+                each.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: bool | None) -> None:
+        while data := await reader.read(65536):
+            if answers:
+                await self._answering.wait()
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionResetError
+
+
+@types.coroutine
+def _counted(work: Coroutine[Any, Any, T], step: int) -> Generator[Any, Any, T]:
+    """Run `work`, and cancel the task while it is suspended for the `step`-th time."""
+    suspended = 0
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        waiting = work.send(None)
+        while True:
+            suspended += 1
+            if suspended == step:
+                loop.call_soon(task.cancel)
+            try:
+                got = yield waiting
+            except BaseException as error:
+                waiting = work.throw(error)
+            else:
+                waiting = work.send(got)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+
+
+async def cancelled_at(step: int, work: Coroutine[Any, Any, T]) -> bool:
+    """Run `work` in a task and cancel it at its `step`-th await; was it there to be cancelled?"""
+
+    async def run() -> T:
+        return await _counted(work, step)
+
+    task = asyncio.create_task(run())
+    await asyncio.wait({task})
+    if task.cancelled():
+        return True
+    task.result()
+    return False

@@ -1,0 +1,292 @@
+"""What an etcd lock is on the server, and that it shares its queue with etcd's own clients."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from asyncdlock.backends.etcd import FENCE_SCALE, EtcdBackend, from_url
+from asyncdlock.errors import LockError
+from asyncdlock.types import LeaseState
+from harness.servers import EtcdCluster
+from tests.backends.etcd_probe import Probe, claim, until
+
+
+@pytest.fixture
+def probe(shared_etcd: EtcdCluster) -> Probe:
+    return Probe(shared_etcd[0])
+
+
+@pytest.fixture
+async def backend(etcd_url: str) -> AsyncIterator[EtcdBackend]:
+    backend = from_url(etcd_url)
+    yield backend
+    await backend.aclose()
+
+
+async def test_a_held_lock_is_one_key_named_by_its_lease_with_the_owner_in_it(
+    backend: EtcdBackend, probe: Probe
+) -> None:
+    mine = claim("wire:plain")
+    grant = await backend.acquire(mine)
+    [entry] = await probe.queue("wire:plain")
+    assert entry.key == f"/locks/wire:plain/{entry.lease:x}"
+    assert entry.value == mine.owner
+    assert entry.lease in await probe.leases()
+    assert grant.fence == entry.mod_revision == entry.create_revision
+    assert grant.reserved == 0
+
+    assert await backend.release(mine) is True
+    assert await probe.queue("wire:plain") == []
+    assert await backend.release(mine) is False
+
+
+async def test_validity_counts_from_before_the_lease_was_last_refreshed(backend: EtcdBackend) -> None:
+    before = time.monotonic()
+    first = await backend.acquire(claim("wire:validity-1", ttl=5))
+    assert first.expires_at < time.monotonic() + 5
+    assert first.expires_at > before + 4.8
+    await asyncio.sleep(0.6)
+    before = time.monotonic()
+    second = await backend.acquire(claim("wire:validity-2", ttl=5))
+    assert second.expires_at > before + 4.6, "a lock under a lease that exists already gets a fresh one all the same"
+
+
+async def test_free_costs_one_round_trip_to_take_and_one_to_give_back(backend: EtcdBackend) -> None:
+    warm = claim("wire:trips")
+    await backend.acquire(warm)
+    await backend.release(warm)
+    before = backend.stats
+    for _ in range(10):
+        mine = claim("wire:trips", ttl=5)
+        await backend.acquire(mine)
+        await backend.release(mine)
+    after = backend.stats
+    assert after.transactions - before.transactions == 20
+    # A keep-alive of the shared lease may go along now and then.
+    assert after.commands - before.commands <= 20 + 10
+
+
+async def test_locks_of_many_tasks_travel_together(backend: EtcdBackend, probe: Probe) -> None:
+    claims = [claim(f"wire:together:{number}") for number in range(100)]
+    await backend.acquire(claim("wire:together:warm"))
+    before = backend.commands
+    grants = await asyncio.gather(*(backend.acquire(each) for each in claims))
+    assert backend.commands - before <= 10
+    for each, grant in zip(claims, grants, strict=True):
+        [entry] = await probe.queue(each.key)
+        assert (entry.value, entry.mod_revision) == (each.owner, grant.fence)
+    assert len({entry.lease for each in claims for entry in await probe.queue(each.key)}) == 1
+    assert all(await asyncio.gather(*(backend.release(each) for each in claims)))
+
+
+async def test_claims_on_one_lock_never_share_a_revision(backend: EtcdBackend, probe: Probe) -> None:
+    """Who joins in the same instant still has an order, or two would hold the lock."""
+    waiting = {asyncio.create_task(backend.acquire(each)): each for each in [claim("wire:tie") for _ in range(8)]}
+    await probe.waits("wire:tie", 8)
+    assert len({entry.create_revision for entry in await probe.queue("wire:tie")}) == 8
+    while waiting:
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        [holder] = done
+        assert holder.result().fence == (await probe.queue("wire:tie"))[0].create_revision
+        await backend.release(waiting.pop(holder))
+
+
+async def test_try_acquire_takes_a_free_lock_and_leaves_no_trace_at_a_held_one(
+    backend: EtcdBackend, etcd_url: str, probe: Probe
+) -> None:
+    other = from_url(etcd_url)
+    mine, theirs = claim("wire:try"), claim("wire:try")
+    grant = await backend.try_acquire(mine)
+    assert grant is not None
+    assert grant.fence == (await probe.queue("wire:try"))[0].mod_revision
+    assert await other.try_acquire(theirs) is None
+    assert [entry.value for entry in await probe.queue("wire:try")] == [mine.owner]
+    await backend.release(mine)
+    assert await other.try_acquire(theirs) is not None
+    await other.aclose()
+    assert await probe.queue("wire:try") == []
+
+
+async def test_a_lock_whose_name_begins_like_another_is_another_lock(backend: EtcdBackend, probe: Probe) -> None:
+    """`a` and `a/b` share a prefix on the server; neither may wait for the other."""
+    inner = [claim(f"wire:nest/{letter}") for letter in "abc"]
+    for each in inner:
+        await backend.acquire(each)
+    outer, late = claim("wire:nest"), claim("wire:nest")
+    async with asyncio.timeout(10):
+        held = await backend.acquire(outer)
+    assert await backend.try_acquire(late) is None
+    waiting = asyncio.create_task(backend.acquire(late))
+    await probe.waits("wire:nest", 5)
+    await backend.release(inner[0])
+    more = claim("wire:nest/d")
+    await backend.acquire(more)
+    assert not waiting.done()
+    await backend.release(outer)
+    assert (await waiting).fence > held.fence
+    await backend.release(late)
+    attempt = claim("wire:nest")
+    assert await backend.try_acquire(attempt) is not None
+
+
+async def test_renewal_extends_all_locks_of_a_lease_by_one_keep_alive(backend: EtcdBackend) -> None:
+    grants = [await backend.acquire(claim(f"wire:renew:{number}", ttl=2)) for number in range(150)]
+    before = backend.commands
+    assert await backend.renew(grants) == [LeaseState.RENEWED] * 150
+    assert backend.commands - before <= 1 + 3 + 1, "one keep-alive, three reads of up to 64 keys"
+
+
+async def test_renewal_notices_a_key_that_somebody_deleted(backend: EtcdBackend, probe: Probe) -> None:
+    kept = await backend.acquire(claim("wire:kept"))
+    taken = await backend.acquire(claim("wire:taken"))
+    [entry] = await probe.queue("wire:taken")
+    await probe.delete(entry.key)
+    assert await backend.renew([taken, kept]) == [LeaseState.LOST, LeaseState.RENEWED]
+
+
+async def test_a_lock_that_nobody_renews_ends_although_its_lease_lives_on(
+    backend: EtcdBackend, etcd_url: str, probe: Probe
+) -> None:
+    lapsing = await backend.acquire(claim("wire:lapsing", ttl=1))
+    renewed = await backend.acquire(claim("wire:renewed", ttl=1))
+    other = from_url(etcd_url)
+    waiting = asyncio.create_task(other.acquire(claim("wire:lapsing", ttl=1)))
+    while not waiting.done():
+        assert await backend.renew([renewed]) == [LeaseState.RENEWED]
+        await asyncio.sleep(0.1)
+    assert (await waiting).fence > lapsing.fence
+    assert time.monotonic() >= lapsing.expires_at
+    assert len(await probe.queue("wire:renewed")) == 1
+    assert await backend.renew([lapsing]) == [LeaseState.LOST]
+    await other.aclose()
+
+
+async def test_with_local_hand_off_fences_are_scaled_and_reserved(etcd_url: str, probe: Probe) -> None:
+    backend = from_url(etcd_url, local_handoffs=8)
+    grant = await backend.acquire(claim("wire:scaled"), reserve=8)
+    [entry] = await probe.queue("wire:scaled")
+    assert (grant.fence, grant.reserved) == (entry.mod_revision * FENCE_SCALE, 8)
+    greedy = await backend.acquire(claim("wire:scaled-2"), reserve=10 * FENCE_SCALE)
+    assert greedy.reserved == FENCE_SCALE - 1
+    await backend.aclose()
+
+
+async def test_fences_cannot_be_raised_and_it_says_so(backend: EtcdBackend) -> None:
+    assert backend.capabilities.fence_floor is False
+    with pytest.raises(LockError, match="cannot be raised"):
+        await backend.raise_fence("k", 100)
+
+
+async def test_closing_leaves_nothing_on_the_server(etcd_url: str, probe: Probe) -> None:
+    leases = await probe.leases()
+    backend = from_url(etcd_url)
+    for ttl in (1, 2, 3):
+        await backend.acquire(claim(f"wire:closing:{ttl}", ttl=ttl))
+    waiting = asyncio.create_task(backend.acquire(claim("wire:closing:1")))
+    await probe.waits("wire:closing:1", 2)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    await backend.aclose()
+    assert await probe.leases() <= leases
+    for ttl in (1, 2, 3):
+        assert await probe.queue(f"wire:closing:{ttl}") == []
+    with pytest.raises(LockError, match="closed"):
+        await backend.acquire(claim("wire:closing:1"))
+
+
+async def test_etcdctl_and_this_library_stand_in_one_queue(
+    backend: EtcdBackend, shared_etcd: EtcdCluster, probe: Probe, tmp_path: Path
+) -> None:
+    """Mixed arrivals are served in order, and never two at a time."""
+    journal, inside = tmp_path / "journal", tmp_path / "inside"
+    etcdctl = shared_etcd[0].binary.with_name("etcdctl")
+    # mkdir fails when somebody else is inside.
+    script = f"mkdir {inside} && echo $0 >> {journal} && sleep 0.01 && rmdir {inside}"
+    first = claim("wire:etcdctl")
+    await backend.acquire(first)
+
+    async def ours(turn: int) -> int:
+        mine = claim("wire:etcdctl")
+        await backend.acquire(mine)
+        await asyncio.to_thread(inside.mkdir)
+        with journal.open("a") as file:
+            file.write(f"{turn}\n")
+        await asyncio.to_thread(inside.rmdir)
+        return 0 if await backend.release(mine) else 1
+
+    async def theirs(turn: int) -> int:
+        child = await asyncio.create_subprocess_exec(
+            etcdctl,
+            f"--endpoints={shared_etcd[0].address}",
+            "lock",
+            "/locks/wire:etcdctl",
+            "--",
+            "sh",
+            "-c",
+            script,
+            str(turn),
+            env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin"},
+        )
+        return await child.wait()
+
+    turns: list[asyncio.Task[int]] = []
+    for turn in range(12):
+        turns.append(asyncio.create_task(ours(turn) if turn % 2 else theirs(turn)))
+        await probe.waits("wire:etcdctl", turn + 2)
+    assert not journal.exists()
+    await backend.release(first)
+    assert await asyncio.gather(*turns) == [0] * 12
+    assert journal.read_text().split() == [str(turn) for turn in range(12)]
+
+
+async def test_two_hundred_contenders_are_served_in_queue_order(backend: EtcdBackend, probe: Probe) -> None:
+    served: list[int] = []
+    first = claim("wire:fifo")
+    await backend.acquire(first)
+
+    async def contend() -> None:
+        mine = claim("wire:fifo")
+        grant = await backend.acquire(mine)
+        served.append(grant.fence)
+        await backend.release(mine)
+
+    contenders = [asyncio.create_task(contend()) for _ in range(200)]
+    await probe.waits("wire:fifo", 201)
+    queued = [entry.create_revision for entry in await probe.queue("wire:fifo")][1:]
+    await backend.release(first)
+    await asyncio.gather(*contenders)
+    assert served == queued
+
+
+async def test_a_release_wakes_one_of_a_thousand_waiters(backend: EtcdBackend, probe: Probe) -> None:
+    first = claim("wire:herd", ttl=60)
+    await backend.acquire(first)
+    watchers = await probe.watchers()
+    claims = [claim("wire:herd", ttl=60) for _ in range(1000)]
+    waiting = {asyncio.create_task(backend.acquire(each)): each for each in claims}
+    await until(lambda: backend.stats.watches == 1000, "a thousand watches", within=60)
+    assert await probe.watchers() - watchers == 1000
+    assert backend.stats.watch_events == 0
+
+    held = first
+    for _ in range(3):
+        before = backend.stats
+        await backend.release(held)
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        [winner] = done
+        held = waiting.pop(winner)
+        assert backend.stats.watch_events - before.watch_events == 1
+        assert backend.stats.transactions - before.transactions == 2, "one release, one look at the queue"
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    await asyncio.gather(*(backend.release(each) for each in waiting.values()))
+    await probe.waits("wire:herd", 1)
+
+    async def unwatched() -> bool:
+        return await probe.watchers() == watchers
+
+    await until(unwatched, "no watch is left on the server")
