@@ -1,6 +1,5 @@
-"""`python -m harness servers up NAME...`: real servers for a developer, until Ctrl-C."""
+"""Keeps real servers up for a developer, until Ctrl-C."""
 
-import argparse
 import asyncio
 import signal
 import sys
@@ -41,24 +40,6 @@ OFFERS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the sub-command's own arguments."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    offers = "".join(f"  {name:<12}{offer.what}\n" for name, offer in OFFERS.items())
-    start = actions.add_parser(
-        "up",
-        help="start servers, print their URLs, keep them up until Ctrl-C",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"names:\n{offers}",
-    )
-    start.add_argument("names", nargs="+", choices=list(OFFERS), metavar="NAME", help="what to start")
-
-
-async def run(args: argparse.Namespace) -> int:
-    """Do what the parsed arguments say and return the exit code."""
-    return await up(args.names)
-
-
 async def up(names: list[str]) -> int:
     """Start the named servers, print one URL per line, and keep them up until Ctrl-C or SIGTERM.
 
@@ -81,10 +62,10 @@ async def up(names: list[str]) -> int:
     try:
         serving.result()
     except servers.ServerMissing as missing:
-        print(missing, file=sys.stderr)
+        print(f"harness: {missing}", file=sys.stderr)
         return _USAGE
     except servers.ServerError as failed:
-        print(failed, file=sys.stderr)
+        print(f"harness: {failed}", file=sys.stderr)
     return _DIED
 
 
