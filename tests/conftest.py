@@ -1,6 +1,6 @@
 """Fixtures for every test: real servers, two event loops, and no task left behind.
 
-Event loops. Async tests under tests/unit, tests/contract and tests/cancellation run twice: on uvloop,
+Event loops. Async tests under tests/{unit,core,contract,cancellation} run twice: on uvloop,
 and on plain asyncio in debug mode. All others run on uvloop alone. `--loop uvloop|asyncio-debug|both`
 decides for all tests alike.
 
@@ -30,7 +30,7 @@ _HERE = Path(__file__).parent
 
 # Event loops
 
-_ON_BOTH_LOOPS = {"unit", "contract", "cancellation"}
+_ON_BOTH_LOOPS = {"unit", "core", "contract", "cancellation"}
 
 
 class DebugEventLoop(asyncio.SelectorEventLoop):
