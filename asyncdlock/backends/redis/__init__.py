@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from asyncdlock.backends.redis.cluster import Cluster
 from asyncdlock.backends.redis.queue import QueueBackend
 from asyncdlock.backends.redis.server import Server
 from asyncdlock.backends.redis.spin import SpinBackend
@@ -13,7 +14,7 @@ _LOCAL_HANDOFFS = 64
 def spin_from_url(url: str, **options: Any) -> SpinBackend:
     """The backend behind `redis://`, `rediss://` and `unix://`."""
     where = RedisURL.parse(url, options, known={"local_queue": bool, "local_handoffs": int})
-    return SpinBackend(Server(where.opener(), call_timeout=where.call_timeout), **where.ours)
+    return SpinBackend(_server(where), **where.ours)
 
 
 def queue_from_url(url: str, **options: Any) -> QueueBackend:
@@ -28,4 +29,10 @@ def queue_from_url(url: str, **options: Any) -> QueueBackend:
     ours.setdefault("local_queue", ours["local_handoffs"] > 0)
     if not ours["local_queue"]:
         ours["local_handoffs"] = 0
-    return QueueBackend(Server(where.opener(), call_timeout=where.call_timeout), **ours)
+    return QueueBackend(_server(where), **ours)
+
+
+def _server(where: RedisURL) -> Server | Cluster:
+    if where.topology == "cluster":
+        return Cluster(where.hosts, where.opener_to, call_timeout=where.call_timeout)
+    return Server(where.opener(), call_timeout=where.call_timeout)

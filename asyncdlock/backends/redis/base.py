@@ -1,5 +1,6 @@
 """What both Redis backends do alike: renew, raise a fence, close."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,8 @@ RAISE_FENCE = Script("raise_fence.lua")
 
 # Locks renewed by one script: a quarter of a millisecond of the server's one thread.
 _RENEW_CHUNK = 256
+# Scripts in flight at once: in a cluster every slot needs its own.
+_RENEW_AT_ONCE = 128
 
 
 class ScriptRunner(Protocol):
@@ -46,22 +49,30 @@ class RedisBackend:
 
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
         states = [LeaseState.UNKNOWN] * len(grants)
-        for batch in self._server.batches([grant.claim.key for grant in grants], _RENEW_CHUNK):
-            claims = [grants[index].claim for index in batch]
-            try:
-                replies = await self._server.run(
-                    RENEW,
-                    claims[0].key,
-                    len(claims),
-                    *(claim.key for claim in claims),
-                    *(claim.owner for claim in claims),
-                    *(milliseconds(claim.ttl) for claim in claims),
-                )
-            except BackendError:
-                continue
-            for index, reply in zip(batch, replies, strict=True):
-                states[index] = LeaseState.RENEWED if reply else LeaseState.LOST
+        batches = self._server.batches([grant.claim.key for grant in grants], _RENEW_CHUNK)
+        for start in range(0, len(batches), _RENEW_AT_ONCE):
+            at_once = batches[start : start + _RENEW_AT_ONCE]
+            await asyncio.gather(*(self._renew_batch(grants, batch, states) for batch in at_once))
         return states
+
+    async def _renew_batch(
+        self, grants: Sequence[Grant], batch: Sequence[int], states: list[LeaseState]
+    ) -> None:
+        """Renew the grants with the indices in `batch`, by one script; writes their `states`."""
+        claims = [grants[index].claim for index in batch]
+        try:
+            replies = await self._server.run(
+                RENEW,
+                claims[0].key,
+                len(claims),
+                *(claim.key for claim in claims),
+                *(claim.owner for claim in claims),
+                *(milliseconds(claim.ttl) for claim in claims),
+            )
+        except BackendError:
+            return
+        for index, reply in zip(batch, replies, strict=True):
+            states[index] = LeaseState.RENEWED if reply else LeaseState.LOST
 
     async def raise_fence(self, key: str, above: int) -> None:
         await self._server.run(RAISE_FENCE, key, 1, fence_key(key), above)

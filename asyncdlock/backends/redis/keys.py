@@ -1,5 +1,7 @@
 """Names of the keys in Redis: a lock's companions live in the same Cluster slot as the lock."""
 
+from redis.crc import key_slot
+
 from asyncdlock.errors import InvalidKey
 
 
@@ -16,12 +18,12 @@ def fence_key(key: str) -> str:
     return companion("fence", key)
 
 
-def check_cluster_key(key: str) -> None:
-    """A lone brace can make it impossible to name a companion key in the same slot.
+def slot_of(key: str) -> int:
+    """The Cluster slot of a lock and of its companions.
 
-    :raises InvalidKey: this key has no companion in its slot.
+    :raises InvalidKey: a lone brace makes it impossible to name companions in the lock's slot.
     """
-    from redis.crc import key_slot
-
-    if key_slot(key.encode()) != key_slot(fence_key(key).encode()):
+    slot: int = key_slot(key.encode())
+    if ("{" in key or "}" in key) and key_slot(fence_key(key).encode()) != slot:
         raise InvalidKey(f"{key!r} cannot be locked in a Redis Cluster: its braces do not form a hash tag")
+    return slot

@@ -51,8 +51,12 @@ class MessageRunner(ScriptRunner, Protocol):
         """What precedes a session in the name of its channel for `key`."""
         ...
 
+    def listening(self, claim: Claim) -> bool:
+        """Whether no message for a waiter with this claim can be missed."""
+        ...
+
     async def listen(self, claim: Claim) -> None:
-        """Return when no message for a waiter with this claim can be missed any more."""
+        """Return when that is so."""
         ...
 
     def stop_listening(self, claim: Claim) -> None:
@@ -125,9 +129,15 @@ class QueueBackend(RedisBackend):
         server.on_message(self._told_by_message, self._connection_lost)
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
-        await self._messages.listen(claim)
+        # Nobody may wait who would not hear of the grant, and most never have to wait.
+        may_wait = self._messages.listening(claim)
         sent = time.monotonic()
-        reply = await self._run(ACQUIRE, claim, reserve, self._max_waiters)
+        reply = await self._run(ACQUIRE, claim, reserve, self._max_waiters if may_wait else _DO_NOT_JOIN)
+        if type(reply) is list and not may_wait:
+            self._told_by_reply(reply[3:], sent)
+            await self._messages.listen(claim)
+            sent = time.monotonic()
+            reply = await self._run(ACQUIRE, claim, reserve, self._max_waiters)
         if type(reply) is list:
             return await self._wait(claim, reserve, sent, reply)
         return Grant(claim, int(reply) - reserve, sent + validity(claim.ttl), reserve)
@@ -253,8 +263,10 @@ class QueueBackend(RedisBackend):
     async def _look(self, line: _Line) -> None:
         """Say that we live, notice a lease that ended without a word, and whether we still queue."""
         first = next(iter(line.waiters.values()))
-        sent = time.monotonic()
         try:
+            if not self._messages.listening(first.claim):
+                await self._messages.listen(first.claim)
+            sent = time.monotonic()
             waits, pttl, now, tells, *granted = await self._run(
                 WATCH, first.claim, first.reserve, self._messages.count_verb
             )

@@ -8,25 +8,24 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from redis.asyncio.connection import parse_url
 
 from asyncdlock.backend import redact
-from asyncdlock.backends.redis.server import opener_for, sentinel_opener
+from asyncdlock.backends.redis.openers import opener_for, sentinel_opener
 from asyncdlock.backends.redis.wire import Opener
 
 _TOPOLOGIES = ("single", "sentinel", "cluster")
-_DEFAULT_PORT = {"single": 6379, "cluster": 6379, "sentinel": 26379}
+_INDEPENDENT = "independent"  # several servers that know nothing of each other: redlock://
 
 Converters = Mapping[str, Callable[[Any], Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisURL:
-    """A parsed URL. `ours` holds the backend's options, `theirs` those for redis-py."""
+    """A parsed URL. `ours` holds the backend's options, `theirs` those for redis-py's connections."""
 
     topology: str
     hosts: list[tuple[str, int]]
     service: str
     call_timeout: float
-    plain: str
-    """The URL in redis-py's terms, with the first host."""
+    encrypted: bool
     ours: dict[str, Any]
     theirs: dict[str, Any]
     sentinel_login: dict[str, Any]
@@ -42,7 +41,7 @@ class RedisURL:
         query: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
         given = query | dict(options)
         topology = given.pop("topology", "single")
-        if topology not in _TOPOLOGIES:
+        if topology not in (*_TOPOLOGIES, _INDEPENDENT):
             raise ValueError(f"topology must be one of {', '.join(_TOPOLOGIES)}, not {topology!r}")
         ours = {
             name: _convert(name, given.pop(name), convert) for name, convert in known.items() if name in given
@@ -54,7 +53,9 @@ class RedisURL:
             for name in ("username", "password")
             if f"sentinel_{name}" in given
         }
-        hosts = [] if scheme == "unix" else _hosts(parts.netloc, _DEFAULT_PORT[topology], url)
+        hosts = (
+            [] if scheme == "unix" else _hosts(parts.netloc, 26379 if topology == "sentinel" else 6379, url)
+        )
         if topology == "single" and len(hosts) > 1:
             raise ValueError(
                 f"{redact(url)!r} names {len(hosts)} hosts: say ?topology=cluster or ?topology=sentinel"
@@ -72,11 +73,15 @@ class RedisURL:
             hosts=hosts,
             service=service,
             call_timeout=call_timeout,
-            plain=plain,
+            encrypted=scheme == "rediss",
             ours=ours,
-            theirs=parsed | theirs if topology != "single" else theirs,
+            theirs=parsed | theirs,
             sentinel_login=login,
         )
+
+    def opener_to(self, host: str, port: int) -> Opener:
+        """Opens connections to one node, with everything else as the URL says."""
+        return opener_for(self.theirs | {"host": host, "port": port})
 
     def opener(self) -> Opener:
         """Opens connections to the single server, or to the primary that the sentinels name.
@@ -87,12 +92,12 @@ class RedisURL:
             if self.topology == "sentinel":
                 options = {name: value for name, value in self.theirs.items() if name not in ("host", "port")}
                 options.pop("connection_class", None)
-                if self.plain.startswith("rediss"):
+                if self.encrypted:
                     options["ssl"] = True
                 return sentinel_opener(
                     self.hosts, self.service, sentinel_options=self.sentinel_login, **options
                 )
-            return opener_for(self.plain, **self.theirs)
+            return opener_for(self.theirs)
         except TypeError as error:
             raise ValueError(f"unknown option for Redis: {error}") from None
 

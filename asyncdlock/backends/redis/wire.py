@@ -30,7 +30,6 @@ PushHandler = Callable[[list[Any]], None]
 
 _NOTHING = object()
 _pack: Callable[[tuple[str | int, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
-_SUBSCRIPTION_REPLIES = frozenset((b"subscribe", b"ssubscribe", b"unsubscribe", b"sunsubscribe"))
 
 
 class Wire:
@@ -40,16 +39,18 @@ class Wire:
         self,
         opener: Opener,
         *,
-        call_timeout: float = 5.0,
+        call_timeout: float,
         reconnect_for: float = 2.0,
-        on_open: "Callable[[Wire], Awaitable[None]] | None" = None,
     ) -> None:
         self._opener = opener
         self._call_timeout = call_timeout
         self._reconnect_for = reconnect_for
-        self._on_open = on_open
+        self.on_open: Callable[[Wire], Awaitable[None]] | None = None
+        """Runs on every new connection before anything else is sent."""
         self.on_push: PushHandler | None = None
+        """Gets every message that is not a reply."""
         self.on_lost: Callable[[], None] | None = None
+        """Called when an open connection is lost."""
         self._stream: _Stream | None = None
         self._opening: asyncio.Task[_Stream] | None = None
         self._was_open = False
@@ -69,6 +70,35 @@ class Wire:
             await stream.writable()
         self.commands += 1
         return await stream.send(_pack(command))
+
+    @property
+    def is_open(self) -> bool:
+        return self._stream is not None
+
+    async def ready(self) -> None:
+        """Open the connection if there is none.
+
+        :raises BackendError: it cannot be opened.
+        """
+        if self._stream is None:
+            await self._open()
+
+    async def subscribe(self, verb: str, channel: str) -> None:
+        """SUBSCRIBE or SSUBSCRIBE; returns when the server has confirmed it.
+
+        :raises BackendError: not permitted, or the connection was lost.
+        """
+        await self.ready()
+        if self._stream is None:
+            raise BackendUnavailable("the connection was lost", definite=True)
+        self.commands += 1
+        await self._stream.send_subscription(verb, channel)
+
+    def unsubscribe(self, verb: str, channel: str) -> None:
+        """UNSUBSCRIBE or SUNSUBSCRIBE, without waiting for the confirmation."""
+        if self._stream is not None:
+            self.commands += 1
+            self._stream.send_subscription(verb, channel).add_done_callback(_forget)
 
     def post(self, *command: str | int) -> "asyncio.Future[Any] | None":
         """Send without waiting; `None` when there is no open connection that takes it now."""
@@ -110,11 +140,11 @@ class Wire:
         except Exception as error:
             raise error_from_redis_py(error) from error
         stream = _Stream(self, _take_over(connection), self._call_timeout)
-        if self._on_open is not None:
+        if self.on_open is not None:
             try:
                 # Callers that find `_stream` unset wait for this task, so the hook is first on the wire.
                 self._stream = stream
-                await self._on_open(self)
+                await self.on_open(self)
             except BaseException as error:
                 stream.close(BackendUnavailable(f"the connection could not be set up: {error}"))
                 raise
@@ -164,6 +194,7 @@ class _Stream(asyncio.Protocol):
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self._pending: deque[asyncio.Future[Any]] = deque()
         self._unsent: list[bytes] = []
+        self._subscriptions: dict[asyncio.Future[Any], tuple[bytes, bytes]] = {}
         self._call_timeout = call_timeout
         # Replies counted so far, and how many there were at the last look of the stall timer.
         self._replies = 0
@@ -190,6 +221,18 @@ class _Stream(asyncio.Protocol):
         self._pending.append(future)
         return future
 
+    def send_subscription(self, verb: str, channel: str) -> "asyncio.Future[Any]":
+        future = self.send(_pack((verb, channel)))
+        self._subscriptions[future] = verb.lower().encode(), channel.encode()
+        future.add_done_callback(self._subscriptions.pop)
+        return future
+
+    def _confirms(self, message: list[Any]) -> bool:
+        """RESP3 confirms a subscription by a message in the place of the reply; others come unasked."""
+        if not self._pending:
+            return False
+        return self._subscriptions.get(self._pending[0]) == (message[0], message[1])
+
     def _flush(self) -> None:
         unsent = self._unsent
         if unsent and not self.closed:
@@ -202,12 +245,9 @@ class _Stream(asyncio.Protocol):
         next_future = self._pending.popleft
         try:
             while (reply := next_reply()) is not _NOTHING:
-                if type(reply) is hiredis.PushNotification:
-                    if reply[0] not in _SUBSCRIPTION_REPLIES:
-                        self._wire.pushed(reply)
-                        continue
-                    # RESP3 confirms a subscription by a push message, in the place of the reply.
-                    reply = True
+                if type(reply) is hiredis.PushNotification and not self._confirms(reply):
+                    self._wire.pushed(reply)
+                    continue
                 self._replies += 1
                 future = next_future()
                 if future.done():
@@ -267,6 +307,12 @@ class _Stream(asyncio.Protocol):
                 future.set_exception(BackendUnavailable(str(reason), definite=False))
         self._pending.clear()
         self._unsent.clear()
+
+
+def _forget(future: "asyncio.Future[Any]") -> None:
+    """Nobody waits for this one: a lost connection is no news."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _take_over(connection: AbstractConnection) -> asyncio.StreamWriter:

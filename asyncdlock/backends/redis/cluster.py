@@ -1,0 +1,186 @@
+"""?topology=cluster: which node serves a key, and what to do when that changes.
+
+A lock and its companions share a slot, so every script runs on one node. Waiters are told by
+sharded messages: one channel per key and client, in the key's own slot.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from asyncdlock._backoff import jittered
+from asyncdlock.backends.redis.keys import companion, slot_of
+from asyncdlock.backends.redis.node import Node
+from asyncdlock.backends.redis.replies import Moved
+from asyncdlock.backends.redis.scripts import Script
+from asyncdlock.backends.redis.wire import Opener
+from asyncdlock.errors import BackendError, BackendUnavailable
+from asyncdlock.types import Claim
+
+Address = tuple[str, int]
+
+# A replica needs the cluster's node timeout to notice, and a vote, to take over from its primary.
+_FAILOVER_PATIENCE = 10.0
+
+
+class Cluster:
+    """Runs scripts on the node that serves a key."""
+
+    publish_verb = "SPUBLISH"
+    count_verb = "SHARDNUMSUB"
+
+    def __init__(
+        self, seeds: Sequence[Address], opener_to: Callable[[str, int], Opener], *, call_timeout: float = 5.0
+    ) -> None:
+        self._seeds = list(seeds)
+        self._opener_to = opener_to
+        self._call_timeout = call_timeout
+        self._nodes: dict[Address, Node] = {}
+        self._slots: dict[int, Address] = {}
+        self._discovery: asyncio.Task[None] | None = None
+        self._channels: dict[str, Address] = {}
+        self._told: Callable[[str], None] | None = None
+        self._lost: Callable[[], None] | None = None
+
+    @property
+    def commands(self) -> int:
+        return sum(node.commands for node in self._nodes.values())
+
+    async def run(self, script: Script, key: str, *arguments: str | int) -> Any:
+        """Run `script` on the node of `key`, following it wherever it went.
+
+        :raises BackendError: as a single server does; BackendUnavailable when no node took over in time.
+        """
+        slot = slot_of(key)
+        give_up = time.monotonic() + _FAILOVER_PATIENCE
+        certain = True
+        for delay in jittered(0.02, 0.5):
+            try:
+                return await (await self._node_of(slot)).run(script, key, *arguments)
+            except Moved as moved:
+                if moved.ask:
+                    return await self._node_at((moved.host, moved.port)).run_asking(script, *arguments)
+                self._slots[slot] = moved.host, moved.port
+                if time.monotonic() < give_up:
+                    continue
+                raise BackendUnavailable(f"the cluster does not settle: {moved}", definite=certain) from moved
+            except BackendUnavailable as error:
+                certain = certain and error.definite
+                if time.monotonic() + delay > give_up:
+                    raise BackendUnavailable(str(error), definite=certain) from error
+            await asyncio.sleep(delay)
+            self._slots.clear()
+        raise AssertionError("the delays never end")
+
+    async def _node_of(self, slot: int) -> Node:
+        address = self._slots.get(slot)
+        if address is None:
+            await self._discover()
+            address = self._slots.get(slot)
+            if address is None:
+                raise BackendUnavailable(f"no node of the cluster serves slot {slot}", definite=True)
+        return self._node_at(address)
+
+    def _node_at(self, address: Address) -> Node:
+        node = self._nodes.get(address)
+        if node is None:
+            node = self._nodes[address] = Node(self._opener_to(*address), call_timeout=self._call_timeout)
+            node.wire.on_push = self._pushed
+            node.wire.on_lost = lambda: self._node_lost(address)
+        return node
+
+    async def _discover(self) -> None:
+        """Ask the nodes that we know, then those of the URL, who serves what; one asks for all."""
+        if self._discovery is None:
+            self._discovery = asyncio.get_running_loop().create_task(
+                self._ask_around(), name="discover cluster"
+            )
+        try:
+            await asyncio.shield(self._discovery)
+        finally:
+            if self._discovery is not None and self._discovery.done():
+                self._discovery = None
+
+    async def _ask_around(self) -> None:
+        failure: BackendError | None = None
+        for address in dict.fromkeys([*self._nodes, *self._seeds]):
+            try:
+                ranges = await self._node_at(address).wire.call("CLUSTER", "SLOTS")
+            except BackendError as error:
+                failure = error
+                continue
+            for first, last, primary, *_ in ranges:
+                # An empty host means: the one that was asked.
+                host = primary[0].decode() if primary[0] else address[0]
+                self._slots.update(dict.fromkeys(range(first, last + 1), (host, primary[1])))
+            return
+        assert failure is not None
+        if not isinstance(failure, BackendUnavailable):
+            raise failure
+        raise BackendUnavailable(
+            f"no node of the cluster can be asked: {failure}", definite=True
+        ) from failure
+
+    def batches(self, keys: Sequence[str], most: int) -> Sequence[Sequence[int]]:
+        by_slot: dict[int, list[int]] = {}
+        for index, key in enumerate(keys):
+            by_slot.setdefault(slot_of(key), []).append(index)
+        return [
+            indices[start : start + most]
+            for indices in by_slot.values()
+            for start in range(0, len(indices), most)
+        ]
+
+    # Messages: a channel per key and session, on the node that serves the key.
+
+    def on_message(self, told: Callable[[str], None], lost: Callable[[], None]) -> None:
+        self._told = told
+        self._lost = lost
+
+    def channel_prefix(self, key: str) -> str:
+        return companion("asyncdlock", key) + ":"
+
+    def listening(self, claim: Claim) -> bool:
+        address = self._channels.get(self._channel(claim))
+        return address is not None and address == self._slots.get(slot_of(claim.key))
+
+    async def listen(self, claim: Claim) -> None:
+        channel, slot = self._channel(claim), slot_of(claim.key)
+        node = await self._node_of(slot)
+        try:
+            await node.wire.subscribe("SSUBSCRIBE", channel)
+        except Moved as moved:
+            self._slots[slot] = moved.host, moved.port
+            await self._node_at((moved.host, moved.port)).wire.subscribe("SSUBSCRIBE", channel)
+        self._channels[channel] = self._slots[slot]
+
+    def stop_listening(self, claim: Claim) -> None:
+        channel = self._channel(claim)
+        address = self._channels.pop(channel, None)
+        if address is not None:
+            self._node_at(address).wire.unsubscribe("SUNSUBSCRIBE", channel)
+
+    def _channel(self, claim: Claim) -> str:
+        return self.channel_prefix(claim.key) + claim.session
+
+    def _pushed(self, message: list[Any]) -> None:
+        if message[0] == b"smessage" and self._told is not None:
+            self._told(message[2].decode())
+        elif message[0] == b"sunsubscribe" and self._channels.pop(message[1].decode(), None) and self._lost:
+            # The slot went to another node, and our subscription with it.
+            self._lost()
+
+    def _node_lost(self, address: Address) -> None:
+        gone = [channel for channel, at in self._channels.items() if at == address]
+        for channel in gone:
+            del self._channels[channel]
+        if gone and self._lost is not None:
+            self._lost()
+
+    async def aclose(self) -> None:
+        if self._discovery is not None:
+            self._discovery.cancel()
+            await asyncio.wait((self._discovery,))
+        for node in self._nodes.values():
+            await node.aclose()
