@@ -16,6 +16,7 @@ from harness.history import Row
 from harness.pacer import NANOSECONDS
 
 _KEPT_UP = 0.99
+_DRAIN_SHARE = 0.05
 _SATURATED = 0.85
 
 
@@ -42,7 +43,7 @@ class Cycle:
     @property
     def ceiling(self) -> float:
         """Locked sections per second that one key can do; 0 when no cycle was contended."""
-        return 1.0 / self.seconds if self.count else 0.0
+        return 1.0 / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def measure_cycle(rows: Sequence[Row], seconds: float) -> Cycle:
             in_use += following.granted - granted
             if holder.paused:
                 frozen += following.granted - granted
-            elif sent is not None and done is not None:
+            elif sent is not None and done is not None and done <= following.granted:
                 count += 1
                 work += sent - granted
                 write += done - sent
@@ -108,7 +109,9 @@ def find_bound(
         return Bound("nothing", "nothing arrived")
     if failed > offered / 2:
         return Bound("failures", f"{failed:,} of {offered:,} arrivals failed: see the errors in the history")
-    if acquired >= _KEPT_UP * offered:
+    # What was left after the last arrival must be no more than the last holders' own time.
+    drained = seconds - config.duration <= config.pause + config.work + _DRAIN_SHARE * config.duration
+    if acquired >= _KEPT_UP * offered and drained:
         return _kept_up(config, acquired, busiest, cycle)
     if cycle.frozen > seconds * min(config.keys, config.contenders) / 2:
         return Bound(

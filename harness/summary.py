@@ -60,7 +60,8 @@ def build(
             "commands": fleet.commands,
             "commands_per_acquire": _per(fleet.commands, arrivals["acquired"]),
         },
-        "cycle_s": asdict(cycle) | {"ceiling_per_s": round(cycle.ceiling, 1)},
+        "cycle_s": {name: round(value, 9) for name, value in asdict(cycle).items()}
+        | {"ceiling_per_s": round(cycle.ceiling, 1)},
         "client": {
             "cpu": [round(share, 3) for share in fleet.cpu],
             "max_loop_lag_s": round(fleet.max_loop_lag, 6),

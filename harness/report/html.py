@@ -1,6 +1,7 @@
 """`report.html`: one self-contained page about a run, made from its folder alone."""
 
 import html
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def _page(summary: Mapping[str, Any]) -> str:
         title=html.escape(f"{heading}, verdict {summary['verdict']}"),
         heading=html.escape(heading),
         verdict=html.escape(summary["verdict"]),
-        command=html.escape(" ".join(summary["command"])),
+        command=html.escape(shlex.join(summary["command"])),
         started=html.escape(summary["started"]),
         facts=_table((), facts_of(summary)),
         latencies=_table(
