@@ -15,6 +15,7 @@ import json
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -53,6 +54,7 @@ __all__ = [
     "Outcome",
     "Row",
     "WriteOutcome",
+    "collector_paused",
     "load",
     "load_run",
     "merge",
@@ -261,10 +263,17 @@ def load(*paths: Path) -> History:
 
     :raises HistoryError: as `read`.
     """
-    collects = gc.isenabled()
-    gc.disable()  # millions of new objects, none of them garbage: collecting would double the time
-    try:
+    with collector_paused():
         return _load(paths)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No garbage collection: of millions of new objects none is garbage, and looking doubles the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if collects:
             gc.enable()

@@ -66,7 +66,7 @@ class Decision:
     fence_seq: int = 0
     outcome: str = "accepted"
     """`accepted`, `stale`, `repeated` (the same write again, its first reply lost) or `conflict`."""
-    seen: int = 0
+    seen: int | None = None
     """The highest token that the resource had seen before this write."""
     version: int | None = None
     """How many writes of the key were accepted so far, this one included."""
