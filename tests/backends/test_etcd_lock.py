@@ -51,7 +51,7 @@ async def test_validity_counts_from_before_the_lease_was_last_refreshed(backend:
     await asyncio.sleep(0.6)
     before = time.monotonic()
     second = await backend.acquire(claim("wire:validity-2", ttl=5))
-    assert second.expires_at > before + 4.6, "a lock under a lease that exists already gets a fresh one all the same"
+    assert second.expires_at > before + 4.6, "a lease that exists already is refreshed along with it"
 
 
 async def test_free_costs_one_round_trip_to_take_and_one_to_give_back(backend: EtcdBackend) -> None:
@@ -84,7 +84,8 @@ async def test_locks_of_many_tasks_travel_together(backend: EtcdBackend, probe: 
 
 async def test_claims_on_one_lock_never_share_a_revision(backend: EtcdBackend, probe: Probe) -> None:
     """Who joins in the same instant still has an order, or two would hold the lock."""
-    waiting = {asyncio.create_task(backend.acquire(each)): each for each in [claim("wire:tie") for _ in range(8)]}
+    claims = [claim("wire:tie") for _ in range(8)]
+    waiting = {asyncio.create_task(backend.acquire(each)): each for each in claims}
     await probe.waits("wire:tie", 8)
     assert len({entry.create_revision for entry in await probe.queue("wire:tie")}) == 8
     while waiting:
@@ -110,7 +111,9 @@ async def test_try_acquire_takes_a_free_lock_and_leaves_no_trace_at_a_held_one(
     assert await probe.queue("wire:try") == []
 
 
-async def test_a_lock_whose_name_begins_like_another_is_another_lock(backend: EtcdBackend, probe: Probe) -> None:
+async def test_a_lock_whose_name_begins_like_another_is_another_lock(
+    backend: EtcdBackend, probe: Probe
+) -> None:
     """`a` and `a/b` share a prefix on the server; neither may wait for the other."""
     inner = [claim(f"wire:nest/{letter}") for letter in "abc"]
     for each in inner:

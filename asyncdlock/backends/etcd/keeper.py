@@ -95,16 +95,18 @@ class Keeper:
         finished: list[Lease] = []
         suspect: list[Lease] = []
         for lease in self._leases:
-            period = _period(lease)
-            if lease in in_use or (not lease.retired and now - lease.idle_since < _KEEP_IDLE):
-                if lease.refreshed_at and now - lease.asked_at >= period:
-                    self._leases.refresh(lease)
-                    if lease.retired:
-                        suspect.append(lease)
-                wake.append(max(now, lease.asked_at) + period)
-            else:
+            wake.append(now + _period(lease))
+            if lease not in in_use and (lease.retired or now - lease.idle_since >= _KEEP_IDLE):
                 finished.append(lease)
-                wake.append(now + period)
+                continue
+            if lease.retired:
+                suspect.append(lease)
+            if lease.refreshed_at:
+                due = lease.asked_at + _period(lease)
+                if due <= now:
+                    self._leases.refresh(lease)
+                else:
+                    wake.append(due)
         if (finished or suspect) and self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep(finished, suspect))
             self._sweeper.add_done_callback(self._swept)

@@ -14,7 +14,7 @@ from asyncdlock.errors import BackendError
 
 _RETRY_DELAY = 0.05
 _RETRY_DELAY_MAX = 1.0
-_GOODBYE = 0.5
+_GOODBYE = 0.2
 
 
 class Listener(Protocol):
@@ -62,16 +62,15 @@ class Stream:
             self._call.cancel()
 
     async def aclose(self) -> None:
-        """End the stream for good: say goodbye, and do not wait long for the reply."""
+        """End the stream for good."""
         self._closed = True
         if self._task is None:
             return
-        if self._outbox is not None:
-            self._outbox.close()
-            await asyncio.wait({self._task}, timeout=_GOODBYE)
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        ending = _grpc_tasks() if self._call is not None else set()
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        if ending:
+            await asyncio.wait(ending, timeout=_GOODBYE, return_when=asyncio.FIRST_COMPLETED)
 
     def _left(self, member: Member) -> None:
         if member is self.member:
@@ -82,7 +81,7 @@ class Stream:
         try:
             while True:
                 talked, reason = await self._talk()
-                if not self._listener.broken(reason) or self._closed:
+                if not self._listener.broken(reason):
                     return
                 delay = _RETRY_DELAY if talked else min(delay * 2, _RETRY_DELAY_MAX)
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -155,3 +154,13 @@ class _Outbox:
             self._changed.clear()
             if not self._closed:
                 await self._changed.wait()
+
+
+def _grpc_tasks() -> set[asyncio.Task[Any]]:
+    """The tasks in which gRPC waits for streams to end.
+
+    A cancelled one ends a moment after `cancel`, when gRPC's thread has seen it, and there is
+    nothing else to wait for. A client that is closed should leave no task behind.
+    """
+    name = "_AioCall._handle_status_once_received"
+    return {task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") == name}
