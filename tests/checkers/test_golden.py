@@ -1,0 +1,29 @@
+"""Every golden history gets exactly the verdicts that it states."""
+
+import pytest
+
+from harness.checkers import run_checks, verdict_of
+from tests.checkers.golden import BAD, GOLDEN, GOOD, Golden
+
+each = pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden.name)
+
+
+@each
+def test_a_golden_history_gets_the_verdicts_that_it_states(golden: Golden) -> None:
+    results = run_checks(golden.load())
+    found = {name: result.verdict for name, result in results.items()}
+    assert found == golden.expected, {name: result.findings for name, result in results.items()}
+    assert verdict_of(results) == golden.verdict
+
+
+@each
+def test_every_verdict_but_ok_comes_with_a_finding_and_ok_with_none(golden: Golden) -> None:
+    for result in run_checks(golden.load()).values():
+        assert bool(result.findings) == (result.verdict != "ok")
+
+
+def test_there_are_histories_of_every_kind() -> None:
+    assert len(GOOD) > 5
+    assert {name for golden in BAD for name, verdict in golden.expected.items() if verdict == "violated"} == set(
+        BAD[0].expected
+    ), "a check without a history that it must condemn"
