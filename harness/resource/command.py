@@ -6,12 +6,12 @@ import errno
 import logging
 import re
 import signal
-import sys
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from asyncdlock.backend import redact
+from harness.config import UsageError
 from harness.durations import parse_positive_duration
 from harness.resource.decision import MAX_INTEGER, Fencing
 from harness.resource.service import Service
@@ -68,10 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT, then finish what is in flight. Returns the exit code."""
+    """Serve until SIGTERM or SIGINT, then finish what is in flight. Returns the exit code.
+
+    :raises UsageError: it cannot listen there, or not use that store.
+    """
     address = _parse_address(args.listen)
-    if address is None:
-        return _fail(f"{args.listen!r} is no address: write HOST:PORT or [IPV6]:PORT after --listen")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,16 +80,17 @@ async def run(args: argparse.Namespace) -> int:
     try:
         store = await open_store(args.store, Fencing(args.fence), log=args.log == "on")
     except StoreError as error:
-        return _fail(str(error))
+        raise UsageError(str(error)) from error
     try:
-        return await _serve(args, store, address, stop)
+        await _serve(args, store, address, stop)
     finally:
         await store.aclose()
+    return 0
 
 
 async def _serve(
     args: argparse.Namespace, store: Store, address: tuple[str, int], stop: asyncio.Event
-) -> int:
+) -> None:
     service = Service(
         store,
         Fencing(args.fence),
@@ -119,10 +121,11 @@ async def _serve(
         await stop.wait()
     except OSError as error:
         reason = "address already in use" if error.errno == errno.EADDRINUSE else error.strerror
-        return _fail(f"cannot listen on {_joined(host, port)}: {reason}; choose another with --listen")
+        raise UsageError(
+            f"cannot listen on {_joined(host, port)}: {reason}; choose another with --listen"
+        ) from error
     finally:
         await runner.cleanup()
-    return 0
 
 
 def _logger() -> logging.Logger:
@@ -136,19 +139,14 @@ def _logger() -> logging.Logger:
     return logger
 
 
-def _fail(sentence: str) -> int:
-    print(f"resource: {sentence}", file=sys.stderr)
-    return 2
-
-
 def _joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _parse_address(text: str) -> tuple[str, int] | None:
+def _parse_address(text: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MAX_PORT:
-        return None
+        raise UsageError(f"{text!r} is no address: write HOST:PORT or [IPV6]:PORT after --listen")
     return match["ipv6"] or match["host"], int(match["port"])
 
 

@@ -147,7 +147,13 @@ class PostgresStore:
             raise StoreError(f"the PostgreSQL store failed: {error}") from error
 
 
-_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+_FAILURES = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection that ends while a transaction is being rolled back
+    OSError,
+    TimeoutError,
+)
 
 
 def _refusal(fencing: Fencing, row: Any, write: Write) -> Written:

@@ -43,7 +43,7 @@ class ResourceProcess(Server):
         words = ["--listen", self.address, "--store", self.store, "--fence", self.fence]
         for name, value in self._options.items():
             words += [name, value]
-        return [sys.executable, "-m", "harness.resource", *words]
+        return [sys.executable, "-m", "harness", "resource", *words]
 
     async def _answers(self) -> bool:
         try:
