@@ -1,12 +1,13 @@
 """What the clients were told agrees with what the resource did."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from harness.checkers.evidence import Evidence
 from harness.checkers.registry import checker
 from harness.checkers.result import CheckResult, Findings
 from harness.checkers.words import seconds
-from harness.history import Row
+from harness.history import Decision, Row
 
 
 @checker
@@ -18,12 +19,13 @@ def agreement(evidence: Evidence) -> CheckResult:
     happened = 0
     for row in evidence.rows:
         if row.write != "accepted" and row.granted is not None:
-            outcomes = {decision.outcome for decision in evidence.decided(row)}
+            decisions = evidence.decided(row)
+            outcomes = {decision.outcome for decision in decisions}
             # A write that was sent and then cancelled has no reply either, whatever it is called.
             if row.write == "unknown" or (row.write == "none" and row.write_sent is not None):
                 happened += "accepted" in outcomes
             elif row.write == "stale":
-                _check_refusal(evidence, row, outcomes, findings)
+                _check_refusal(evidence, row, decisions, findings)
             elif "accepted" in outcomes:
                 findings.violated("{} counts its write as {}, but the resource accepted it", row, row.write)
     for decision in evidence.log:
@@ -45,12 +47,20 @@ def agreement(evidence: Evidence) -> CheckResult:
     )
 
 
-def _check_refusal(evidence: Evidence, row: Row, outcomes: set[str], findings: Findings) -> None:
+def _check_refusal(evidence: Evidence, row: Row, decisions: Sequence[Decision], findings: Findings) -> None:
     # A refusal beside an acceptance is a write that was sent again because its first reply was lost.
-    if outcomes == {"accepted"}:
-        told = seconds(row.write_done)
+    refusals = [decision for decision in decisions if decision.outcome != "accepted"]
+    told = seconds(row.write_done)
+    if refusals:
+        marks = {decision.seen for decision in refusals}
+        if row.seen is not None and not marks & {row.seen, None}:
+            findings.violated(
+                "{} was told at {} that the resource had seen {}, but {} was refused for {}",
+                *(row, told, row.seen, refusals[-1], refusals[-1].seen),
+            )
+    elif decisions:
         findings.violated("{} was told at {} that its write is stale, but it was accepted", row, told)
-    elif not outcomes and evidence.from_the_start:
+    elif evidence.from_the_start:
         findings.unknown("{} was refused, but the log has no such refusal", row)
 
 
