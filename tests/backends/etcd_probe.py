@@ -114,6 +114,8 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._answering = asyncio.Event()
         self._answering.set()
+        self.refusing = False
+        """Drop every new connection."""
         self.port = 0
 
     @contextlib.asynccontextmanager
@@ -138,6 +140,9 @@ class Proxy:
         self._answering.set()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refusing:
+            writer.transport.abort()
+            return
         to_server_reader, to_server = await asyncio.open_connection(*self._target)
         both = {writer, to_server}
         self._writers |= both

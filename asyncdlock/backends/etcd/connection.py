@@ -50,6 +50,7 @@ class Member:
         self.auth = rpc.AuthStub(self.channel)
 
 
+Metadata = tuple[tuple[str, str], ...]
 Verb = Callable[[Member], Any]
 TXN: Verb = attrgetter("kv.Txn")
 LEASE_GRANT: Verb = attrgetter("lease.LeaseGrant")
@@ -116,7 +117,7 @@ class Connection:
     def on_leave(self, listener: Callable[[Member], None]) -> None:
         self._listeners.add(listener)
 
-    async def metadata(self) -> tuple[tuple[str, str], ...]:
+    async def metadata(self) -> Metadata:
         """What accompanies every request; signs in first where a user is given.
 
         :raises BackendError: the sign-in failed.
@@ -130,7 +131,7 @@ class Connection:
         assert self._token is not None
         return (_REQUIRE_LEADER, ("token", self._token))
 
-    def forget_token(self, used: tuple[tuple[str, str], ...]) -> None:
+    def forget_token(self, used: Metadata) -> None:
         """The token in `used` was refused; the next request signs in again."""
         if ("token", self._token) in used:
             self._token = None
@@ -146,9 +147,7 @@ class Connection:
             return await self._call(verb, request, limit, (_REQUIRE_LEADER,))
         return await self._call(verb, request, limit, None)
 
-    async def _call(
-        self, verb: Verb, request: Any, limit: float, fixed: tuple[tuple[str, str], ...] | None
-    ) -> Reply:
+    async def _call(self, verb: Verb, request: Any, limit: float, fixed: Metadata | None) -> Reply:
         deadline = time.monotonic() + limit
         uncertain = False
         signed_in_again = False

@@ -75,6 +75,11 @@ class EtcdBackend:
         return self._connection.commands
 
     @property
+    def endpoint(self) -> str:
+        """`host:port` of the member that the next request goes to."""
+        return self._connection.endpoint
+
+    @property
     def stats(self) -> Stats:
         """What this client has done and has open."""
         return Stats(

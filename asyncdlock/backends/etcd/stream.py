@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from asyncdlock.backends.etcd.connection import Connection, Member, Verb
+from asyncdlock.backends.etcd.connection import Connection, Member, Metadata, Verb
 from asyncdlock.backends.etcd.failures import Advice, classify
 from asyncdlock.errors import BackendError
 
@@ -44,6 +44,7 @@ class Stream:
         self._outbox: _Outbox | None = None
         self._task: asyncio.Task[None] | None = None
         self._call: Any = None
+        self._metadata: Metadata = ()
         self._closed = False
         self.member: Member | None = None
         """The member at the other end, while the stream is open."""
@@ -56,10 +57,12 @@ class Stream:
         elif self._task is None and not self._closed:
             self._task = asyncio.create_task(self._run())
 
-    def restart(self) -> None:
+    def restart(self, *, sign_in: bool = False) -> None:
         """Give up the stream as it is; if the listener wants one, another is opened."""
         if self._call is not None:
             self._call.cancel()
+            if sign_in:
+                self._connection.forget_token(self._metadata)
 
     async def aclose(self) -> None:
         """End the stream for good."""
@@ -91,14 +94,13 @@ class Stream:
     async def _talk(self) -> tuple[bool, str]:
         """Run one stream to its end: did the server say anything, and why did it end?"""
         talked = False
-        metadata: tuple[tuple[str, str], ...] = ()
         try:
-            metadata = await self._connection.metadata()
+            self._metadata = await self._connection.metadata()
             self.member = self._connection.member()
             # The writer of an earlier stream may live a little longer: it has an outbox of its own.
             self._outbox = _Outbox()
             self._listener.opened()
-            self._call = self._verb(self.member)(self._count(self._outbox), metadata=metadata)
+            self._call = self._verb(self.member)(self._count(self._outbox), metadata=self._metadata)
             async for message in self._call:
                 talked = True
                 self._listener.received(message)
@@ -106,7 +108,7 @@ class Stream:
         except grpc.aio.AioRpcError as error:
             failure = classify(error)
             if failure.advice is Advice.SIGN_IN:
-                self._connection.forget_token(metadata)
+                self._connection.forget_token(self._metadata)
             elif self.member is not None:
                 self._connection.leave(self.member)
             return talked, failure.reason

@@ -12,6 +12,8 @@ from asyncdlock.errors import BackendError
 
 _DELETE = rpc.Event.DELETE
 _NO_PUTS = rpc.WatchCreateRequest.NOPUT
+_MAX_REFUSALS = 3
+_UNNAMED = -1
 
 
 class Watch:
@@ -50,6 +52,7 @@ class Watcher:
         self._stream = Stream(connection, WATCH, self)
         self._watches: dict[int, Watch] = {}
         self._ids = count(1)
+        self._refusals = 0
         self.events = 0
         """Events that the server sent: one for every waiter woken."""
 
@@ -74,8 +77,9 @@ class Watcher:
 
     def received(self, message: Any) -> None:
         if message.canceled:
-            self._refused(message)
-            return
+            self._ended(message)
+        elif message.created:
+            self._refusals = 0
         self.events += len(message.events)
         if any(event.type == _DELETE for event in message.events):
             watch = self._watches.get(message.watch_id)
@@ -89,26 +93,27 @@ class Watcher:
     async def aclose(self) -> None:
         """End the stream. Whoever still waits is told so."""
         await self._stream.aclose()
-        for watch in self._watches.values():
-            if not watch.gone.done():
-                watch.gone.set_exception(BackendError("this etcd client is closed", definite=True))
-        self._watches.clear()
+        self._fail("this etcd client is closed")
 
-    def _refused(self, message: Any) -> None:
-        """The server ended a watch: by our wish, by compaction, or because it is not allowed."""
-        watch = self._watches.get(message.watch_id)
-        if watch is None:
-            return
-        reason = message.cancel_reason
-        if "auth" in reason:
-            # The stream carries the token of the moment it was opened.
-            self._stream.restart()
-        elif message.compact_revision or not reason:
-            del self._watches[watch.id]
-            watch.wake()
-        else:
-            del self._watches[watch.id]
+    def _ended(self, message: Any) -> None:
+        """The server ended a watch: by our wish, by compaction, or because it refuses it."""
+        if message.compact_revision:
+            # What happened since then is lost; a fresh read tells.
+            watch = self._watches.pop(message.watch_id, None)
+            if watch is not None:
+                watch.wake()
+        elif message.cancel_reason and (message.watch_id in self._watches or message.watch_id == _UNNAMED):
+            # Mostly the token has expired that the stream was opened with: 3.4 says so but not
+            # for which watch, 3.5 says that permission is denied. A new stream has a new token.
+            self._refusals += 1
+            if self._refusals < _MAX_REFUSALS:
+                self._stream.restart(sign_in=True)
+            else:
+                self._fail(f"etcd refused to watch the lock: {message.cancel_reason}")
+
+    def _fail(self, reason: str) -> None:
+        watches, self._watches = self._watches, {}
+        for watch in watches.values():
             if not watch.gone.done():
-                watch.gone.set_exception(
-                    BackendError(f"etcd refused to watch the lock: {reason}", definite=True)
-                )
+                watch.gone.set_exception(BackendError(reason, definite=True))
+                watch.gone.exception()  # whoever was cancelled never looks
