@@ -1,0 +1,116 @@
+"""Against simulated runs: no false alarm on a correct resource, and what brute force finds, is found."""
+
+import random
+from itertools import combinations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.checkers import run_checks, verdict_of
+from harness.checkers.realtime import regressions
+from harness.history import Decision, History, Row
+
+
+def simulate(seed: int, *, fence: bool, keys: int = 2) -> History:
+    """A lock that hands out rising fences but whose leases run out under sleeping holders, before a
+    resource that loses requests and replies and, with `fence`, enforces the fences."""
+    rng = random.Random(seed)
+    rows: list[Row] = []
+    fences = dict.fromkeys(map(str, range(keys)), 0)
+    sleepy = rng.choice([0, 0.1, 0.5])
+    for number in range(rng.randrange(2, 40)):
+        at = rng.randrange(2_000)
+        row = Row(number, 0, number % 7, str(rng.randrange(keys)), at, at, at, owner=f"owner-{number}")
+        row.granted = at + rng.randrange(1, 300)
+        row.write_sent = row.granted + rng.randrange(50)
+        row.paused = rng.random() < sleepy
+        if row.paused:
+            row.write_sent += rng.randrange(400, 2_000)
+        rows.append(row)
+    # The server gives out each fence at some instant between call and grant.
+    for row in sorted(rows, key=lambda row: rng.uniform(row.called or 0, row.granted or 0)):
+        fences[row.key] += rng.randrange(1, 4)
+        row.fence = fences[row.key]
+    log: list[Decision] = []
+    marks = dict.fromkeys(fences, 0)
+    versions = dict.fromkeys(fences, 0)
+    clock = 0
+    for row in sorted(rows, key=lambda row: row.write_sent or 0):
+        assert row.fence is not None and row.write_sent is not None
+        fate = rng.random()
+        if fate < 0.1:
+            row.write, row.outcome = "unknown", "failed"
+            continue  # the request was lost on its way
+        clock = max(clock, row.write_sent) + 1
+        accepted = not fence or row.fence > marks[row.key]
+        versions[row.key] += accepted
+        log.append(
+            Decision(
+                *(row.key, len(log) + 1, row.fence, 0),
+                *("accepted" if accepted else "stale", marks[row.key], versions[row.key]),
+                *(row.write_sent, clock, row.owner),
+            )
+        )
+        if fate < 0.2:
+            row.write, row.outcome = "unknown", "failed"  # the reply was lost
+        else:
+            row.write_done = row.released = clock + rng.randrange(5)
+            row.write, row.outcome = ("accepted", "ok") if accepted else ("stale", "stale")
+            row.seen = None if accepted else marks[row.key]
+        marks[row.key] = max(marks[row.key], row.fence)
+    rng.shuffle(rows)
+    return History(rows, log)
+
+
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=150, deadline=None)
+def test_a_resource_that_enforces_fences_is_never_accused(seed: int) -> None:
+    history = simulate(seed, fence=True)
+    for name, result in run_checks(history).items():
+        assert result.verdict == "ok", (name, result.findings)
+
+
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=150, deadline=None)
+def test_two_writers_are_found_exactly_where_brute_force_finds_them(seed: int) -> None:
+    history = simulate(seed, fence=False)
+    assert history.log is not None
+    two_writers = any(
+        early.key == late.key and early.token >= late.token
+        for early, late in combinations([decision for decision in history.log if decision.accepted], 2)
+    )
+    results = run_checks(history)
+    assert (results["exclusion"].verdict == "violated") == two_writers
+    assert (results["stale_writes"].verdict == "violated") == two_writers
+    for name in ("fence_order", "lost_updates", "agreement"):
+        assert results[name].verdict == "ok", results[name].findings
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15), st.integers(1, 12)), max_size=25),
+)
+def test_regressions_are_what_comparing_all_pairs_gives(grants: list[tuple[int, int, int]]) -> None:
+    starts = [start for start, _, _ in grants]
+    ends = [start + length for start, length, _ in grants]
+    fences = [fence for _, _, fence in grants]
+    everyone = range(len(grants))
+    expected = {
+        later
+        for earlier in everyone
+        for later in everyone
+        if ends[earlier] < starts[later] and fences[earlier] >= fences[later]
+    }
+    found = list(regressions(starts, ends, fences))
+    assert {later for _, later in found} == expected
+    for earlier, later in found:
+        assert ends[earlier] < starts[later]
+        assert fences[earlier] == max(fences[one] for one in everyone if ends[one] < starts[later])
+
+
+def test_simulated_runs_are_of_both_kinds() -> None:
+    verdicts = {verdict_of(run_checks(simulate(seed, fence=False))) for seed in range(40)}
+    assert verdicts == {"ok", "violated"}
+    refused = sum(
+        decision.outcome == "stale" for seed in range(40) for decision in simulate(seed, fence=True).log or ()
+    )
+    assert refused > 20
