@@ -1,0 +1,79 @@
+"""Strict FIFO: Redis's queue decides, nobody overtakes, nobody starves, fences rise in order of grant."""
+
+import asyncio
+from itertools import pairwise
+
+from asyncdlock import Handle, LockClient
+from harness.servers import RedisNode
+from tests.redis_queue.contender import Contender
+from tests.redis_queue.support import PATIENT, fifo, queue_log, until_clean, until_waiting, waiting
+
+
+async def test_waiters_of_several_clients_are_granted_in_the_order_of_the_queue(node: RedisNode) -> None:
+    clients = [fifo(node) for _ in range(4)]
+    blocker = await clients[0].acquire("hot")
+    granted: list[Handle] = []
+
+    async def contend(client: LockClient) -> None:
+        async with client.hold("hot") as handle:
+            granted.append(handle)
+            await asyncio.sleep(0)
+
+    tasks = []
+    for number in range(200):
+        tasks.append(asyncio.create_task(contend(clients[number % 4])))
+        if number % 7 == 0:
+            await asyncio.sleep(0)  # mix how the clients' requests reach the server
+    queued = await until_waiting(node, "hot", 200)
+    await blocker.release()
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENT)
+    assert [handle.owner for handle in granted] == queued, "granted in the order of the queue"
+    fences = [blocker.fence, *(handle.fence for handle in granted)]
+    assert fences == list(range(fences[0], fences[0] + 201)), "one fence each, in order of grant"
+    for client in clients:
+        await client.aclose()
+    await until_clean(node)
+
+
+async def test_waiters_of_several_processes_are_granted_in_the_order_of_the_queue(node: RedisNode) -> None:
+    async with fifo(node) as client, Contender.several(3, node, "hot", waiters=40) as processes:
+        blocker = await client.acquire("hot")
+        for process in processes:
+            process.go()
+        queued = await until_waiting(node, "hot", 120)
+        neighbours = sum(a[:23] != b[:23] for a, b in pairwise(queued))
+        assert neighbours > 10, "the places of the processes are mixed"
+        await blocker.release()
+        for process in processes:
+            await process.done()
+        grants = sorted((grant for process in processes for grant in process.grants), key=lambda g: g.at)
+        assert [grant.owner for grant in grants] == queued
+        fences = [grant.fence for grant in grants]
+        assert fences == list(range(blocker.fence + 1, blocker.fence + 121))
+
+
+async def test_nobody_overtakes_or_starves_while_processes_come_again_and_again(one_node: RedisNode) -> None:
+    """Judged by the server's own log of its queue: every grant went to the head of the queue at that time."""
+    async with (
+        queue_log(one_node, "hot") as log,
+        Contender.several(3, one_node, "hot", waiters=10, rounds=15) as processes,
+    ):
+        for process in processes:
+            process.go()
+        for process in processes:
+            await process.done()
+        await until_clean(one_node)
+    grants = sorted((grant for process in processes for grant in process.grants), key=lambda g: g.at)
+    assert len(grants) == 3 * 10 * 15, "everybody had every turn"
+    assert [grant.owner for grant in grants] == log.granted, "who holds is who was granted, in that order"
+    assert sorted({grant.fence for grant in grants}) == [grant.fence for grant in grants]
+    queue: list[str] = []
+    for event, owner in log.events:
+        if event == "joined":
+            queue.append(owner)
+        elif queue and queue[0] == owner:
+            queue.pop(0)
+        else:
+            assert not queue, f"{owner} overtook {len(queue)} waiters"
+    assert not queue, "nobody starved"
+    assert await waiting(one_node, "hot") == []
