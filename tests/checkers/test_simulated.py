@@ -89,6 +89,7 @@ def test_two_writers_are_found_exactly_where_brute_force_finds_them(seed: int) -
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15), st.integers(1, 12)), max_size=25),
 )
+@settings(deadline=None)
 def test_regressions_are_what_comparing_all_pairs_gives(grants: list[tuple[int, int, int]]) -> None:
     starts = [start for start, _, _ in grants]
     ends = [start + length for start, length, _ in grants]
