@@ -26,7 +26,7 @@ from asyncdlock.backends.redis.base import RedisBackend, ScriptRunner, milliseco
 from asyncdlock.backends.redis.keys import companion, fence_key
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.errors import BackendError, QueueFull
-from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
+from asyncdlock.types import Capabilities, Claim, Grant, validity
 
 ACQUIRE = Script("queue_common.lua", "queue_acquire.lua")
 WATCH = Script("queue_common.lua", "queue_watch.lua")
@@ -216,14 +216,14 @@ class QueueBackend(RedisBackend):
         return await self._confirmed(grant)
 
     async def _confirmed(self, grant: Grant) -> Grant:
-        """The grant itself while it is young; one that was long on its way must be renewed first."""
+        """The grant itself while it is young; for one that was long on its way, ask again.
+
+        If the lock is still ours, that brings a new lease and a new fence; to renew the lease alone is
+        not enough, because it may have ended, gone to others and come back meanwhile.
+        """
         claim = grant.claim
-        sent = time.monotonic()
-        if grant.expires_at - sent >= validity(claim.ttl) / 2:
+        if grant.expires_at - time.monotonic() >= validity(claim.ttl) / 2:
             return grant
-        (state,) = await self.renew([grant])
-        if state is LeaseState.RENEWED:
-            return grant._replace(expires_at=sent + validity(claim.ttl))
         return await self.acquire(claim, reserve=grant.reserved)
 
     def _told_by_message(self, text: str) -> None:
