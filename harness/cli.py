@@ -5,6 +5,7 @@ the exit code. It is imported when it is called.
 """
 
 import argparse
+import asyncio
 import difflib
 import importlib
 import importlib.util
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             result = uvloop.run(result)
         return int(result or 0)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone, as in `| head`; there is nobody left to tell.

@@ -64,34 +64,37 @@ class FleetResult:
 class Fleet:
     """The member processes of one run. Use as `async with`: nothing outlives the block."""
 
-    def __init__(self, config: RunConfig, *, url: str, resource_url: str, folder: Path) -> None:
+    def __init__(self, config: RunConfig, folder: Path) -> None:
         self._config = config
         self._folder = folder
-        self._orders = {
-            "config": config.to_json(),
-            "url": url,
-            "resource_url": resource_url,
-            "folder": str(folder),
-        }
         self._members: list[_Member] = []
         self.capabilities: Mapping[str, Any] = {}
 
     async def __aenter__(self) -> "Fleet":
-        """Start the processes and wait until each has reached the lock server.
-
-        :raises UsageError: one of them cannot: no such server, no such TTL, a missing package.
-        """
+        """Start the processes; they can load their modules while the servers start."""
         try:
             for process in range(self._config.processes):
                 self._members.append(await _Member.spawn(process, self._folder))
-            for member in self._members:
-                member.order(self._orders | {"process": member.process})
-            for member in self._members:
-                self.capabilities = await member.ready()
         except BaseException:
             await self.__aexit__()
             raise
         return self
+
+    async def connect(self, url: str, resource_url: str) -> None:
+        """Wait until each process has reached the lock server.
+
+        :raises UsageError: one of them cannot: no such server, no such TTL, a missing package.
+        """
+        orders = {
+            "config": self._config.to_json(),
+            "url": url,
+            "resource_url": resource_url,
+            "folder": str(self._folder),
+        }
+        for member in self._members:
+            member.order(orders | {"process": member.process})
+        for member in self._members:
+            self.capabilities = await member.ready()
 
     async def __aexit__(self, *_: object) -> None:
         for member in self._members:

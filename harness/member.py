@@ -254,9 +254,11 @@ async def main() -> None:
         if start is None:
             return
         stopped = asyncio.Event()
+        orphaned = False
 
         async def listen() -> None:
-            await reader.readline()  # an order to stop, or the end of the input
+            nonlocal orphaned
+            orphaned = not await reader.readline()
             stopped.set()
 
         async with _background(listen()):
@@ -265,6 +267,8 @@ async def main() -> None:
             except OSError as error:
                 _say(error=f"cannot write the history: {error.strerror or error}")
                 return
+        if orphaned:
+            return
         try:
             await member.warm_up()
         except (LockError, OSError) as error:

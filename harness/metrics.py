@@ -21,7 +21,7 @@ _COUNTERS = {
     "stale": "Writes that the resource refused for a stale fencing token.",
     "paused": "Holders that were frozen on purpose.",
 }
-_QUANTILES = (50, 90, 99, 99.9)
+_PERCENTILES = (50, 90, 99, 99.9)
 
 
 class HarnessCollector(Collector):
@@ -43,12 +43,12 @@ class HarnessCollector(Collector):
         )
         latency = GaugeMetricFamily(
             "harness_recent_latency_seconds",
-            "Quantiles of the last few seconds.",
-            labels=("latency", "quantile"),
+            "Percentiles of the last few seconds.",
+            labels=("latency", "percentile"),
         )
         for name, distribution in progress.recent.items():
-            for percent, value in zip(_QUANTILES, distribution.percentiles(*_QUANTILES), strict=True):
-                latency.add_metric((name, f"{percent / 100:g}"), value / 1e9)
+            for percent, value in zip(_PERCENTILES, distribution.percentiles(*_PERCENTILES), strict=True):
+                latency.add_metric((name, f"{percent:g}"), value / 1e9)
         yield latency
         yield from merge(progress.metrics)
 

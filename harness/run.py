@@ -7,7 +7,7 @@ recorded until then is judged and written.
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,10 +63,12 @@ async def run_load(
     try:
         async with contextlib.AsyncExitStack() as stack:
             status(f"starting {'the resource' if config.url else f'{config.label} and the resource'}")
-            server = await stack.enter_async_context(lock_server(config))
-            resource = await stack.enter_async_context(fenced_resource(config))
-            fleet = Fleet(config, url=server.url, resource_url=resource.url, folder=folder)
-            await stack.enter_async_context(fleet)
+            fleet, server, resource = await _together(
+                stack.enter_async_context(Fleet(config, folder)),
+                stack.enter_async_context(lock_server(config)),
+                stack.enter_async_context(fenced_resource(config)),
+            )
+            await fleet.connect(server.url, resource.url)
             status(f"{config.contenders:,} contenders, {config.rate:g} arrivals/s, {config.duration:g} s")
             result = await _load(fleet, observe, interrupted)
             status("collecting what the resource decided")
@@ -88,6 +90,20 @@ async def run_load(
         interrupted=interrupted.is_set(),
     )
     return Finished(folder, document)
+
+
+async def _together(
+    fleet: Awaitable[Fleet], server: Awaitable[LockServer], resource: Awaitable[Resource]
+) -> tuple[Fleet, LockServer, Resource]:
+    """Wait for all three at once; when one fails, the others are ended before it is told."""
+    tasks = asyncio.ensure_future(fleet), asyncio.ensure_future(server), asyncio.ensure_future(resource)
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 async def _load(fleet: Fleet, observe: Callable[[Progress], None], interrupted: asyncio.Event) -> FleetResult:

@@ -51,8 +51,8 @@ async def _start(backend: str, stack: contextlib.AsyncExitStack) -> tuple[str, l
             redis = await stack.enter_async_context(servers.redis())
             return redis.url.replace("redis://", f"{backend}://", 1), [redis]
         case "redlock":
-            nodes = [await stack.enter_async_context(servers.redis()) for _ in range(_REDLOCK_NODES)]
-            return f"redlock://{','.join(node.address for node in nodes)}", [*nodes]
+            nodes = await stack.enter_async_context(servers.redis_nodes(_REDLOCK_NODES))
+            return nodes.url, [*nodes]
         case "etcd":
             etcd = await stack.enter_async_context(servers.etcd())
             return etcd.url, [*etcd]

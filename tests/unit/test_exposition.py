@@ -57,7 +57,7 @@ def test_the_harness_serves_its_progress_and_the_library_s_metrics() -> None:
     assert "harness_offered_total 9.0" in text
     assert "harness_stale_total 2.0" in text
     assert "harness_backlog 4.0" in text
-    assert 'harness_recent_latency_seconds{latency="acquire",quantile="0.99"} 0.001' in text
+    assert 'harness_recent_latency_seconds{latency="acquire",percentile="99"} 0.001' in text
     assert 'asyncdlock_tries_total{backend="redis"} 1.0' in text
 
 

@@ -1,0 +1,157 @@
+"""Trouble: bad input is one sentence, an interruption keeps everything, nothing is left behind."""
+
+import asyncio
+import signal
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness import servers
+from harness.history import load_run
+from tests.cli.program import harness, started
+
+LONG = ("--contenders", "50", "--rate", "100", "--duration", "60s")
+
+
+def assert_one_sentence(said: str) -> None:
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 1, said
+
+
+async def all_gone(processes: list[psutil.Process]) -> None:
+    async with asyncio.timeout(60):
+        while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes):
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--frobnicate"], "unknown flag --frobnicate"),
+        (["--duration", "soon"], "'soon' is not a duration"),
+        (["--processes", "5", "--contenders", "2"], "at least as many contenders"),
+        (["--url", "mysql://h"], "must start with one of"),
+        (["--url", "redis://127.0.0.1:1/0"], "cannot be reached"),
+        (["--resource-url", "http://127.0.0.1:1"], "no fenced resource answers"),
+        (["--resource-url", "127.0.0.1:1"], "must start with http"),
+        (["--backend", "memory", "--option", "nonsense=1"], "takes no options"),
+        (["--backend", "etcd", "--ttl", "1500ms"], "1.5 s"),
+        (["worker"], "required: --url, --key"),
+        (["frobnicate"], "there is no command 'frobnicate'"),
+        (["reprot"], "did you mean report?"),
+        (["report", "nowhere"], "name the folder of a finished run"),
+        (["check", "nowhere"], "nowhere"),
+    ],
+)
+async def test_bad_input_is_one_sentence_and_exit_code_2(
+    tmp_path: Path, words: list[str], complaint: str
+) -> None:
+    run_flags = ["--out", str(tmp_path / "runs")] if words[0].startswith("-") else []
+    program = await harness(*words, *run_flags)
+    assert program.code == 2
+    assert complaint in program.stderr
+    assert_one_sentence(program.stderr)
+    assert not list(tmp_path.glob("runs/*")), "a run that never began leaves no folder"
+
+
+async def test_a_folder_that_cannot_be_written_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    program = await harness("--out", str(tmp_path / "file" / "runs"))
+    assert program.code == 2
+    assert "choose another with --out" in program.stderr
+    assert_one_sentence(program.stderr)
+
+
+async def test_a_taken_metrics_port_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        program = await harness("--metrics-port", port, "--out", str(tmp_path))
+    assert program.code == 2
+    assert "choose another --metrics-port" in program.stderr
+    assert_one_sentence(program.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_an_interrupted_run_keeps_what_it_has_and_stops_what_it_started(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with started(*LONG, "--out", str(tmp_path)) as run:
+        await run.under_load()
+        children = run.descendants()
+        assert len(children) >= 3, "a lock server, a resource and a generator"
+        run.child.send_signal(number)
+        await run.ended()
+    assert run.code == 130
+    assert run.stderr == ""
+    summary = run.summary()
+    assert summary["interrupted"]
+    assert summary["verdict"] == "ok"
+    assert summary["arrivals"]["acquired"] > 0
+    history = load_run(run.folder())
+    assert history.complete
+    assert len(history.rows) == summary["arrivals"]["offered"]
+    for name in ("latency.hlog", "report.html"):
+        assert (run.folder() / name).exists()
+    await all_gone(children)
+
+
+async def test_ctrl_c_before_the_load_leaves_nothing(tmp_path: Path) -> None:
+    async with started(*LONG, "--out", str(tmp_path)) as run:
+        await run.line(lambda line: line.startswith("starting"))
+        children = run.descendants()
+        run.interrupt()
+        run.interrupt()
+        await run.ended()
+        children += [child for child in children if child.is_running()]
+    assert run.code == 130
+    assert "Traceback" not in run.stderr
+    await all_gone(children)
+
+
+async def test_a_killed_run_leaves_no_process_behind(tmp_path: Path) -> None:
+    async with started(*LONG, "--out", str(tmp_path), "--processes", "2") as run:
+        await run.under_load()
+        children = run.descendants()
+        run.child.kill()
+        await run.ended()
+    await all_gone(children)
+
+
+async def test_a_lock_server_that_dies_makes_the_run_untrustworthy(
+    tmp_path: Path, redis_server: servers.RedisNode
+) -> None:
+    """Exit code 3, with the files of what happened until then."""
+    words = ("--contenders", "20", "--rate", "50", "--duration", "2500ms", "--timeout", "1s")
+    async with started(*words, "--url", redis_server.url, "--out", str(tmp_path)) as run:
+        await run.under_load()
+        redis_server.kill()
+        await run.ended()
+    assert run.code == 3
+    assert "do not trust" in run.stdout
+    assert "Traceback" not in run.stderr
+    summary = run.summary()
+    assert any("lock server did not answer" in doubt for doubt in summary["doubts"])
+    assert summary["arrivals"]["failed"] > 0
+    assert summary["errors"]
+
+
+async def test_a_generator_that_dies_makes_the_run_untrustworthy(tmp_path: Path) -> None:
+    async with started(*LONG, "--out", str(tmp_path), "--duration", "3s", "--processes", "2") as run:
+        await run.under_load()
+        generator = next(child for child in run.descendants() if "harness.member" in child.cmdline())
+        generator.kill()
+        await run.ended()
+    assert run.code == 3
+    assert any("ended with code -9" in doubt for doubt in run.summary()["doubts"])
+    assert not load_run(run.folder()).complete
+
+
+async def test_help_explains_with_examples() -> None:
+    program = await harness("--help")
+    assert program.code == 0
+    assert "python -m harness --contenders 1000 --rate 500" in program.stdout
+    for command in ("report", "check", "worker", "resource", "servers"):
+        assert any(line.strip().startswith(command) for line in program.out)
+        assert (await harness(command, "--help")).code == 0
