@@ -17,6 +17,7 @@ What can go wrong costs a bounded time:
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
@@ -100,6 +101,11 @@ class _Line:
         # towards an earlier start of a lease. Taken anew at every look: server clocks jump.
         self.offset = 0.0
 
+    def started(self, there: int) -> float:
+        """When, by our clock, something happened at the server's time `there`, in milliseconds."""
+        # Never later than now, whatever the server's clock did meanwhile.
+        return min(time.monotonic(), self.offset + there / 1000)
+
 
 class QueueBackend(RedisBackend):
     """FIFO locks with pushed hand-off."""
@@ -124,29 +130,42 @@ class QueueBackend(RedisBackend):
         self._patience = patience
         self._lines: dict[str, _Line] = {}
         self._waiters: dict[str, _Waiter] = {}
-        # Messages that overtook the wake-up of the task that joined the queue for them.
-        self._early: dict[str, tuple[int, float]] = {}
+        # Owners whose request to join is under way, and messages that overtook its reply's reader.
+        self._asking: set[str] = set()
+        self._early: dict[str, tuple[int, int]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         server.on_message(self._told_by_message, self._connection_lost)
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
+        self._asking.add(claim.owner)
+        try:
+            sent, reply = await self._ask(claim, reserve)
+            if type(reply) is not list:
+                return Grant(claim, int(reply) - reserve, sent + validity(claim.ttl), reserve)
+            waiter = self._join(claim, reserve, sent, reply)
+        finally:
+            self._asking.discard(claim.owner)
+            self._early.pop(claim.owner, None)
+        return await self._wait(waiter)
+
+    async def _ask(self, claim: Claim, reserve: int) -> tuple[float, Any]:
+        """When the request was sent, and its reply. Joins the queue if need be."""
         # Nobody may wait who would not hear of the grant, and most never have to wait.
-        may_wait = self._messages.listening(claim)
-        sent = time.monotonic()
-        reply = await self._run(ACQUIRE, claim, reserve, self._max_waiters if may_wait else _DO_NOT_JOIN)
-        if type(reply) is list and not may_wait:
-            self._told_by_reply(reply[3:], sent)
-            await self._messages.listen(claim)
+        if not self._messages.listening(claim):
             sent = time.monotonic()
-            reply = await self._run(ACQUIRE, claim, reserve, self._max_waiters)
-        if type(reply) is list:
-            return await self._wait(claim, reserve, sent, reply)
-        return Grant(claim, int(reply) - reserve, sent + validity(claim.ttl), reserve)
+            reply = await self._run(ACQUIRE, claim, reserve, _DO_NOT_JOIN)
+            if type(reply) is not list:
+                return sent, reply
+            self._told_by_reply(claim.key, reply[3:], sent)
+            await self._messages.listen(claim)
+        sent = time.monotonic()
+        return sent, await self._run(ACQUIRE, claim, reserve, self._max_waiters)
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
         sent = time.monotonic()
         reply = await self._run(ACQUIRE, claim, 0, _DO_NOT_JOIN)
         if type(reply) is list:
-            self._told_by_reply(reply[3:], sent)
+            self._told_by_reply(claim.key, reply[3:], sent)
             return None
         return Grant(claim, int(reply), sent + validity(claim.ttl))
 
@@ -154,21 +173,20 @@ class QueueBackend(RedisBackend):
         # The wire keeps order: this comes after an acquire of the same claim that is in flight.
         sent = time.monotonic()
         reply = await self._run(RELEASE, claim, self.local_handoffs)
-        self._early.pop(claim.owner, None)
         if type(reply) is list:
-            self._told_by_reply(reply, sent)
+            self._told_by_reply(claim.key, reply, sent)
             return True
         return bool(reply)
 
     async def aclose(self) -> None:
-        looks = [line.task for line in self._lines.values() if line.task is not None]
         for line in self._lines.values():
             if line.timer is not None:
                 line.timer.cancel()
-        for look in looks:
-            look.cancel()
-        if looks:
-            await asyncio.wait(looks)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         await super().aclose()
 
     def _run(self, script: Script, claim: Claim, reserve: int, *more: str | int) -> Coroutine[Any, Any, Any]:
@@ -191,10 +209,13 @@ class QueueBackend(RedisBackend):
             *more,
         )
 
-    async def _wait(self, claim: Claim, reserve: int, sent: float, reply: list[Any]) -> Grant:
-        """Wait for the grant of a claim that has joined the queue, if it has."""
+    def _join(self, claim: Claim, reserve: int, sent: float, reply: list[Any]) -> _Waiter:
+        """The waiter of a claim that has joined the queue, if it has.
+
+        :raises QueueFull: it has not.
+        """
         joined, pttl, now, *granted = reply
-        self._told_by_reply(granted, sent)
+        self._told_by_reply(claim.key, granted, sent)
         if not joined:
             raise QueueFull(f"lock {claim.key!r} has {self._max_waiters} waiters already")
         line = self._lines.get(claim.key)
@@ -202,11 +223,15 @@ class QueueBackend(RedisBackend):
             line = self._lines[claim.key] = _Line(claim.key)
         line.offset = sent - now / 1000
         waiter = line.waiters[claim.owner] = self._waiters[claim.owner] = _Waiter(claim, reserve, line)
-        early = self._early.pop(claim.owner, None)
+        early = self._early.get(claim.owner)
         if early is not None:
-            waiter.granted(early[0], line.offset + early[1])
+            waiter.granted(early[0], line.started(early[1]))
         elif line.timer is None and line.task is None:
             self._look_later(line, min(_FIRST_LOOK, _seconds(pttl)))
+        return waiter
+
+    async def _wait(self, waiter: _Waiter) -> Grant:
+        claim, line = waiter.claim, waiter.line
         try:
             grant = await waiter.future
         finally:
@@ -227,23 +252,44 @@ class QueueBackend(RedisBackend):
         return await self.acquire(claim, reserve=grant.reserved)
 
     def _told_by_message(self, text: str) -> None:
-        """A message on our channel: `owner fence time`."""
-        owner, fence, milliseconds_there = text.split(" ")
-        there = int(milliseconds_there) / 1000
+        """A message on our channel: `owner fence time key`."""
+        owner, fence, there, key = text.split(" ", 3)
         waiter = self._waiters.get(owner)
-        if waiter is None:
-            self._early[owner] = int(fence), there
+        if waiter is not None:
+            waiter.granted(int(fence), waiter.line.started(int(there)))
+        elif owner in self._asking:
+            self._early[owner] = int(fence), int(there)
         else:
-            # Never later than now, whatever the server's clock did meanwhile.
-            waiter.granted(int(fence), min(time.monotonic(), waiter.line.offset + there))
+            self._spawn(self._give_back(key, owner, fence), f"give back {key}")
 
-    def _told_by_reply(self, granted: list[Any], sent: float) -> None:
+    def _told_by_reply(self, key: str, granted: list[Any], sent: float) -> None:
         """The reply to a request sent at `sent` may tell of a grant to another waiter of ours."""
-        if granted and granted[0] is not None:
-            waiter = self._waiters.get(granted[0].decode())
-            # Unknown: it was cancelled, and its own release follows on the wire.
-            if waiter is not None:
-                waiter.granted(int(granted[1]), sent)
+        if not granted or granted[0] is None:
+            return
+        owner, fence = granted[0].decode(), int(granted[1])
+        waiter = self._waiters.get(owner)
+        if waiter is not None:
+            waiter.granted(fence, sent)
+        elif owner not in self._asking:  # else the reply to its own request is about to tell it
+            self._spawn(self._give_back(key, owner, str(fence)), f"give back {key}")
+
+    async def _give_back(self, key: str, owner: str, fence: str) -> None:
+        """Nobody waits for this grant any more.
+
+        The waiter was cancelled; its release may have been carried out before its request, when the
+        two travelled on different connections. Unless given back, the lock would be lost for a TTL.
+        """
+        sent = time.monotonic()
+        with contextlib.suppress(BackendError):
+            reply = await self._run(RELEASE, Claim(key, owner, 1.0), 0, fence)
+            if type(reply) is list:
+                self._told_by_reply(key, reply, sent)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def _connection_lost(self) -> None:
         """Messages may have been lost with it: look at every line at once."""
@@ -258,7 +304,7 @@ class QueueBackend(RedisBackend):
     def _start_look(self, line: _Line) -> None:
         line.timer = None
         if line.task is None and line.waiters:
-            line.task = asyncio.get_running_loop().create_task(self._look(line), name=f"look at {line.key}")
+            line.task = self._spawn(self._look(line), f"look at {line.key}")
 
     async def _look(self, line: _Line) -> None:
         """Say that we live, notice a lease that ended without a word, and whether we still queue."""
@@ -271,7 +317,7 @@ class QueueBackend(RedisBackend):
                 WATCH, first.claim, first.reserve, self._messages.count_verb
             )
             line.offset = sent - now / 1000
-            self._told_by_reply(granted, sent)
+            self._told_by_reply(line.key, granted, sent)
             if not waits and first.claim.owner in line.waiters and not first.future.done():
                 await self._queue_again(line)
         except BackendError as error:
@@ -302,7 +348,7 @@ class QueueBackend(RedisBackend):
             waiter.granted(int(reply), sent)
             return
         joined, _, _, *granted = reply
-        self._told_by_reply(granted, sent)
+        self._told_by_reply(waiter.claim.key, granted, sent)
         if not joined:
             waiter.failed(BackendError(f"the queue of {waiter.claim.key!r} was lost, and is full again"))
 

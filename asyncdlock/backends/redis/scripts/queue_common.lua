@@ -34,7 +34,7 @@ end
 -- Tell the process of a waiter that it has the lock; whether anybody listens.
 local function tell(owner, fence)
   local digits = type(fence) == 'string' and fence or string.format('%.0f', fence)
-  local message = owner .. ' ' .. digits .. ' ' .. string.format('%.0f', now_ms())
+  local message = owner .. ' ' .. digits .. ' ' .. string.format('%.0f', now_ms()) .. ' ' .. LOCK
   return redis.call(PUBLISH, CHANNEL .. session_of(owner), message) > 0
 end
 

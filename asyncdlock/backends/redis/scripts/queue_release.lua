@@ -1,8 +1,10 @@
 -- Pass the lock on to the next waiter, or leave the queue.
--- KEYS, ARGV: see queue_common.lua
+-- KEYS, ARGV: see queue_common.lua; ARGV[7], optional: the last fence that was granted, to give back that
+--             grant and no later one
 -- Returns 0 when the lock was not owned, 1 when it was, or {owner, fence} of a grant to our session.
 
-if redis.call('GET', LOCK) ~= OWNER then
+local owned = redis.call('GET', LOCK) == OWNER
+if not owned or ARGV[7] and redis.call('GET', FENCE) ~= ARGV[7] then
   if redis.call('ZREM', QUEUE, MEMBER) == 1 and redis.call('ZCARD', QUEUE) == 0 then
     redis.call('DEL', SESSIONS)
   end

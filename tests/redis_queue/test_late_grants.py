@@ -1,0 +1,69 @@
+"""A grant that reaches its waiter late is never believed: it is confirmed with a new fence, or waited for."""
+
+import asyncio
+import time
+
+from harness.servers import RedisNode
+from tests.redis_queue.contender import Contender
+from tests.redis_queue.support import fifo, until_waiting, waiters
+
+
+async def tell(node: RedisNode, owner: str, fence: int, key: str, *, seconds_ago: float) -> None:
+    """Send the message of a grant as the server's scripts do, as if it had been on its way so long."""
+    seconds, micros = map(int, await node.command("TIME"))
+    then = seconds * 1000 + micros // 1000 - int(seconds_ago * 1000)
+    assert await node.command("PUBLISH", f"asyncdlock:{owner[:23]}", f"{owner} {fence} {then} {key}") == 1
+
+
+async def test_a_grant_from_long_ago_does_not_make_a_second_holder(node: RedisNode) -> None:
+    async with fifo(node) as holding, fifo(node) as client:
+        holder = await holding.acquire("k")
+        async with waiters(client, "k", 1, ttl=2.0) as (waiter,):
+            (owner,) = await until_waiting(node, "k", 1)
+            await tell(node, owner, holder.fence - 1, "k", seconds_ago=5.0)
+            done, _ = await asyncio.wait([waiter], timeout=0.5)
+            assert not done, "the message was believed while another held the lock"
+            assert await until_waiting(node, "k", 1) == [owner], "and it kept its place"
+            await holder.release()
+            handle = await waiter
+            assert handle.fence > holder.fence
+            await handle.release()
+
+
+async def test_a_late_grant_brings_a_fence_above_those_of_others_who_held_meanwhile(node: RedisNode) -> None:
+    """Granted 1; expired; others held with 2 to 6; ours again by a request in flight; then the first message."""
+    async with fifo(node) as client:
+        await node.command("SET", "k", "somebody", "PX", 60_000)
+        async with waiters(client, "k", 1, ttl=2.0) as (waiter,):
+            (owner,) = await until_waiting(node, "k", 1)
+            await node.command("SET", "fence:{k}", 6)
+            await node.command("SET", "k", owner, "PX", 60_000)
+            await node.command("DEL", "queue:{k}")
+            await tell(node, owner, 1, "k", seconds_ago=1.5)
+            handle = await waiter
+            assert handle.fence > 6
+            assert handle.held
+            assert await handle.release()
+
+
+async def test_a_stalled_event_loop_takes_its_turn_again_after_those_who_did_not_stall(
+    node: RedisNode,
+) -> None:
+    """The grant comes in while the loop is blocked for longer than the lease lasts."""
+    async with fifo(node) as holding, fifo(node) as client, Contender.started(node, "k") as other:
+        holder = await holding.acquire("k")
+        async with waiters(client, "k", 1, ttl=0.5) as (waiter,):
+            await until_waiting(node, "k", 1)
+            other.go()
+            await until_waiting(node, "k", 2)
+            releasing = asyncio.create_task(holder.release())
+            await asyncio.sleep(0)  # the request is on its way
+            time.sleep(1.5)
+            assert await releasing
+            handle = await waiter
+            await other.done()
+            assert handle.held
+            assert await node.command("GET", "k") == handle.owner
+            (passed,) = other.grants
+            assert holder.fence < passed.fence < handle.fence
+            await handle.release()
