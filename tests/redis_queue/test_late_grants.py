@@ -31,7 +31,7 @@ async def test_a_grant_from_long_ago_does_not_make_a_second_holder(node: RedisNo
 
 
 async def test_a_late_grant_brings_a_fence_above_those_of_others_who_held_meanwhile(node: RedisNode) -> None:
-    """Granted 1; expired; others held with 2 to 6; ours again by a request in flight; then the first message."""
+    """Granted 1; expired; others had 2 to 6; ours again by a request in flight; then the first message."""
     async with fifo(node) as client:
         await node.command("SET", "k", "somebody", "PX", 60_000)
         async with waiters(client, "k", 1, ttl=2.0) as (waiter,):

@@ -26,7 +26,7 @@ from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis.base import RedisBackend, ScriptRunner, milliseconds
 from asyncdlock.backends.redis.keys import companion, fence_key
 from asyncdlock.backends.redis.scripts import Script
-from asyncdlock.errors import BackendError, QueueFull
+from asyncdlock.errors import BackendError, BackendUnavailable, QueueFull
 from asyncdlock.types import Capabilities, Claim, Grant, validity
 
 ACQUIRE = Script("queue_common.lua", "queue_acquire.lua")
@@ -82,8 +82,10 @@ class _Waiter:
             self.future.set_result(Grant(self.claim, fence - self.reserve, expires_at, self.reserve))
 
     def failed(self, error: BackendError) -> None:
+        """Whatever certainly did not happen to some request: this claim is in the queue."""
         if not self.future.done():
-            self.future.set_exception(error)
+            kind = BackendUnavailable if isinstance(error, BackendUnavailable) else BackendError
+            self.future.set_exception(kind(str(error), definite=False))
 
 
 class _Line:
