@@ -3,12 +3,13 @@
 from collections import deque
 from collections.abc import AsyncIterator
 from itertools import islice
+from typing import Any
 
 from harness.resource.decision import READ, Fencing, Outcome, State, Write, judge, raised
 from harness.resource.store import LOG_PAGE, Found, LogRow, StoreError, Written, log_row
 
 LOG_ROWS = 200_000
-"""Older rows are dropped, about 500 bytes each; a reader sees the gap in `seq`."""
+"""Older rows, about 500 bytes each, are dropped; a reader sees the gap in `seq`."""
 
 
 class MemoryStore:
@@ -17,7 +18,8 @@ class MemoryStore:
     def __init__(self, fencing: Fencing, *, log: bool) -> None:
         self._fencing = fencing
         self._keys: dict[str, tuple[State, bytes | None]] = {}
-        self._log: deque[LogRow] | None = deque(maxlen=LOG_ROWS) if log else None
+        # Plain tuples: the garbage collector stops looking at them, unlike at named ones.
+        self._log: deque[tuple[Any, ...]] | None = deque(maxlen=LOG_ROWS) if log else None
         self._decided = 0
 
     async def write(self, write: Write) -> Written:
@@ -28,7 +30,7 @@ class MemoryStore:
         written = Written(outcome, before.mark, after.version)
         if self._log is not None:
             self._decided += 1
-            self._log.append(log_row(self._decided, write, written))
+            self._log.append(tuple(log_row(self._decided, write, written)))
         return written
 
     async def read(self, key: str, token: int) -> Found:
@@ -43,8 +45,8 @@ class MemoryStore:
 
     async def log(self, after: int) -> AsyncIterator[list[LogRow]]:
         while self._log:
-            skipped = max(0, after + 1 - self._log[0].seq)
-            page = list(islice(self._log, skipped, skipped + LOG_PAGE))
+            skipped = max(0, after + 1 - self._log[0][0])
+            page = [LogRow(*row) for row in islice(self._log, skipped, skipped + LOG_PAGE)]
             if not page:
                 return
             yield page

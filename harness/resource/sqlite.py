@@ -5,8 +5,9 @@ no answer leaves before the commit. So whatever was answered, refusals included,
 after a kill -9 (the operating system has the pages) or, with `?sync=full`, after a power cut.
 
 Statements run on the event loop: one costs a few microseconds, less than handing it to a thread
-and taking the interpreter lock back. What waits for the disk runs in a thread: the commit when it
-syncs, and the checkpoint, which would otherwise stop the loop for tens of milliseconds.
+that must take the interpreter lock back after each. Measured with 64 writers: a write costs 85 µs of
+CPU inline and 114 to 147 µs in a thread, where it also waits twice as long. What waits for the disk
+does run in a thread: the commit when it syncs, and the checkpoint, which stopped the loop for 25 ms.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ CREATE TABLE IF NOT EXISTS resource (
     version    INTEGER NOT NULL,
     digest     TEXT NOT NULL,
     body       BLOB
-) STRICT;
+);
 CREATE TABLE IF NOT EXISTS log (
     seq       INTEGER PRIMARY KEY,
     key       TEXT NOT NULL,
@@ -45,7 +46,7 @@ CREATE TABLE IF NOT EXISTS log (
     decided   INTEGER NOT NULL,
     owner     TEXT,
     digest    TEXT NOT NULL
-) STRICT;
+);
 """
 _STATE = "SELECT mark_token, mark_seq, token, seq, version, digest FROM resource WHERE key = ?"
 _VALUE = "SELECT mark_token, mark_seq, token, seq, version, body FROM resource WHERE key = ?"
@@ -241,7 +242,7 @@ def _connect(path: str) -> sqlite3.Connection:
 
 def _prepare(writer: sqlite3.Connection, *, sync_full: bool) -> None:
     (application,) = writer.execute("PRAGMA application_id").fetchone()
-    (tables,) = writer.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    (tables,) = writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if tables and application != _APPLICATION_ID:
         raise sqlite3.DatabaseError("it is the database of another program")
     (mode,) = writer.execute("PRAGMA journal_mode = WAL").fetchone()

@@ -179,17 +179,18 @@ async def test_the_log_of_changes_is_folded_into_the_database() -> None:
         assert (node.data / "resource.db-wal").stat().st_size < 4 * written
 
 
-async def test_connections_that_the_database_ends_are_replaced(postgres_dsn: str) -> None:
-    async with resource.spawn(store=f"postgres:{postgres_dsn}") as node, Client.of(node) as client:
-        assert (await client.put("lost", b"v", token=1)).status == 200
+async def test_connections_that_the_database_ends_are_replaced(postgres_dsn: str, key: str) -> None:
+    dsn = f"{postgres_dsn}&application_name={key}"
+    async with resource.spawn(store=f"postgres:{dsn}") as node, Client.of(node) as client:
+        assert (await client.put(key, b"v", token=1)).status == 200
         administrator = await asyncpg.connect(postgres_dsn)
-        await administrator.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
-            "AND datname = current_database() AND backend_type = 'client backend'"
+        ended = await administrator.fetch(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", key
         )
         await administrator.close()
+        assert ended
         async with asyncio.timeout(60):
-            while (await client.get("lost")).status != 200:
+            while (await client.get(key)).status != 200:
                 await asyncio.sleep(0.01)
-        assert (await client.put("lost", b"w", token=2)).status == 200
+        assert (await client.put(key, b"w", token=2)).status == 200
         assert "Traceback" not in node.log_tail(1000)
