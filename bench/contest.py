@@ -1,0 +1,123 @@
+"""Runs a subject on a workload: a real server, real processes, pinned to cores, measured on both sides."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import psutil
+
+from bench.figures import Figures, figures
+from bench.work import Tally, Work
+from harness.servers import RedisNode
+
+# What reaches the server from outside its scripts, for libraries that do not count themselves.
+_OUTER_COMMANDS = ("cmdstat_set", "cmdstat_eval", "cmdstat_evalsha", "cmdstat_blpop")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """On which cores the clients and the server run: it moves a round trip ninefold."""
+
+    name: str
+    clients: tuple[int, ...]
+    server: tuple[int, ...]
+
+
+TWO_CORES = Placement("two cores", (0,), (1,))
+ONE_CORE = Placement("one core", (0,), (0,))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """How many contend, over how many processes, and for what."""
+
+    name: str
+    contenders: int
+    processes: int
+    hot: bool
+
+
+WORKLOADS = (
+    Workload("own keys, 1 task", 1, 1, hot=False),
+    Workload("own keys, 100 tasks", 100, 1, hot=False),
+    Workload("hot key, 50 contenders, 1 process", 50, 1, hot=True),
+    Workload("hot key, 200 contenders, 1 process", 200, 1, hot=True),
+    Workload("hot key, 1000 contenders, 1 process", 1000, 1, hot=True),
+    Workload("hot key, 200 contenders, 4 processes", 200, 4, hot=True),
+    Workload("hot key, 1000 contenders, 4 processes", 1000, 4, hot=True),
+)
+
+
+async def compete(
+    server: RedisNode, subject: str, workload: Workload, placement: Placement, seconds: float
+) -> Figures:
+    """One round.
+
+    :raises RuntimeError: a process failed; carries what it said.
+    """
+    await server.command("FLUSHALL")
+    await server.command("CONFIG", "RESETSTAT")
+    process = psutil.Process(server.pid)
+    os.sched_setaffinity(server.pid, placement.server)
+    before = sum(process.cpu_times()[:2])
+    share, rest = divmod(workload.contenders, workload.processes)
+    # All processes are up and contend before the common start.
+    start_at = time.monotonic() + (0.0 if workload.processes == 1 else 3.0)
+    jobs = [
+        Work(
+            subject=subject,
+            url=server.url,
+            contenders=share + (number < rest),
+            seconds=seconds,
+            hot=workload.hot,
+            ramp=0.3 + workload.contenders / 1000,
+            start_at=start_at,
+            process=number,
+            cores=placement.clients,
+        )
+        for number in range(workload.processes)
+    ]
+    tallies = await asyncio.gather(*(_run(job) for job in jobs))
+    server_cpu = sum(process.cpu_times()[:2]) - before
+    return figures(tallies, server_cpu=server_cpu, server_commands=await _outer_commands(server))
+
+
+async def _run(job: Work) -> Tally:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "bench.worker",
+        json.dumps(asdict(job)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await child.communicate()
+    if child.returncode:
+        raise RuntimeError(f"{job.subject}: {err.decode()[-2000:]}")
+    return Tally(**json.loads(out))
+
+
+async def _outer_commands(server: RedisNode) -> int:
+    counts: dict[str, dict[str, int]] = await server.command("INFO", "commandstats")
+    return sum(counts[name]["calls"] for name in _OUTER_COMMANDS if name in counts)
+
+
+def runnable(names: Sequence[str]) -> list[str]:
+    """Those of the subjects whose libraries are installed."""
+    needs = {
+        "coredis Lock": "coredis",
+        "pottery AIORedlock": "pottery",
+        "python-redis-lock (threads)": "redis_lock",
+    }
+    found = []
+    for name in names:
+        try:
+            __import__(needs.get(name, "redis"))
+        except ImportError:
+            continue
+        found.append(name)
+    return found

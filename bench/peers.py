@@ -1,0 +1,89 @@
+"""python -m bench.peers: ours, the peers and the raw limit, interleaved; writes bench/results/.
+
+python -m bench.peers                 the whole table, about twelve minutes
+python -m bench.peers --quick         fewer workloads, one placement, short rounds
+python -m bench.peers --only hot      workloads whose name contains a word
+"""
+
+import argparse
+import asyncio
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from bench.contest import ONE_CORE, TWO_CORES, WORKLOADS, Placement, Workload, compete, runnable
+from bench.figures import Figures, medians
+from bench.results import write
+from bench.subjects import OURS, PEERS, Raw
+from harness import environment, servers
+
+RESULTS = Path(__file__).parent / "results"
+
+
+async def contest(
+    placements: list[Placement], workloads: list[Workload], rounds: int, seconds: float
+) -> dict[str, Any]:
+    """Every subject on every workload; a round of one is followed by a round of the next."""
+    names = runnable([subject.name for subject in (*OURS, *PEERS)])
+    measured: dict[tuple[str, str, str], list[Figures]] = defaultdict(list)
+    failed: dict[str, str] = {}
+    async with servers.redis() as server:
+        for placement in placements:
+            for workload in workloads:
+                subjects = names if workload.hot else [*names, Raw.name]
+                for number in range(rounds):
+                    for name in subjects:
+                        say(f"{placement.name}: {workload.name}: round {number + 1} of {rounds}: {name}")
+                        try:
+                            one = await compete(server, name, workload, placement, seconds)
+                        except RuntimeError as error:
+                            # A peer that cannot do the work is a result too.
+                            failed[f"{placement.name} / {workload.name} / {name}"] = str(error).splitlines()[
+                                -1
+                            ]
+                            continue
+                        measured[placement.name, workload.name, name].append(one)
+        info: dict[str, str] = await server.command("INFO", "server")
+    figures: dict[str, Any] = {}
+    for (place, work, name), rounds_done in measured.items():
+        figures.setdefault(place, {}).setdefault(work, {})[name] = medians(rounds_done)
+    return {
+        "command": "python -m bench.peers " + " ".join(sys.argv[1:]),
+        "environment": environment.describe() | {"server": _server_version(info)},
+        "rounds": rounds,
+        "seconds_per_round": seconds,
+        "figures": figures,
+        "failed": failed,
+    }
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _server_version(info: dict[str, str]) -> str:
+    if "valkey_version" in info:
+        return f"Valkey {info['valkey_version']}"
+    return f"Redis {info['redis_version']}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="two cores only, one short round")
+    parser.add_argument("--only", default="", metavar="WORD", help="workloads whose name contains WORD")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5, help="length of a round")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    placements = [TWO_CORES] if options.quick else [TWO_CORES, ONE_CORE]
+    workloads = [workload for workload in WORKLOADS if options.only in workload.name]
+    rounds, seconds = (1, 0.7) if options.quick else (options.rounds, options.seconds)
+    outcome = asyncio.run(contest(placements, workloads, rounds, seconds))
+    for path in write(outcome, options.out):
+        print(path)
+    print((options.out / "peers.md").read_text())
+
+
+if __name__ == "__main__":
+    main()

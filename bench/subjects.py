@@ -1,0 +1,202 @@
+"""What is measured: our backends, other lock libraries, and the raw limit, behind one small face.
+
+A subject makes one contender's lock at a time. Peers run with their defaults; where a default is
+slow by choice (a poll every 100 ms) a tuned variant runs beside it, so that nobody is beaten by a
+setting.
+"""
+
+from contextlib import AsyncExitStack
+from typing import Any, Protocol, Self
+
+import asyncdlock
+
+LEASE = 10.0
+
+
+class Lock(Protocol):
+    """One contender's lock on one key."""
+
+    async def acquire(self) -> int:
+        """Wait for the lock; its fence, or 0 where the library has none."""
+        ...
+
+    async def release(self) -> None: ...
+
+
+class Subject:
+    """A library in a process: opened once, then one lock per contender."""
+
+    name = ""
+
+    def __init__(self, url: str, contenders: int) -> None:
+        self.url = url
+        self.contenders = contenders
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def open(self) -> None:
+        raise NotImplementedError
+
+    def lock(self, key: str) -> Lock:
+        raise NotImplementedError
+
+    @property
+    def commands(self) -> int | None:
+        """Commands sent so far, where the library counts them."""
+        return None
+
+
+class _OurLock:
+    __slots__ = ("_client", "_handle", "_key")
+
+    def __init__(self, client: asyncdlock.LockClient, key: str) -> None:
+        self._client = client
+        self._key = key
+
+    async def acquire(self) -> int:
+        self._handle = await self._client.acquire(self._key, ttl=LEASE)
+        return self._handle.fence
+
+    async def release(self) -> None:
+        await self._handle.release()
+
+
+class _Ours(Subject):
+    scheme = "redis"
+    query = ""
+
+    async def open(self) -> None:
+        url = self.url.replace("redis://", f"{self.scheme}://") + self.query
+        self._client = await self._stack.enter_async_context(asyncdlock.connect(url))
+
+    def lock(self, key: str) -> Lock:
+        return _OurLock(self._client, key)
+
+    @property
+    def commands(self) -> int:
+        return self._client.backend.commands
+
+
+class Spin(_Ours):
+    name = "asyncdlock redis"
+
+
+class Queue(_Ours):
+    name = "asyncdlock redis-queue"
+    scheme = "redis-queue"
+
+
+class StrictQueue(_Ours):
+    name = "asyncdlock redis-queue, strict FIFO"
+    scheme = "redis-queue"
+    query = "?local_handoffs=0"
+
+
+class _PeerLock:
+    """A peer whose lock has `acquire` and `release` coroutines."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    async def acquire(self) -> int:
+        if await self._lock.acquire() is False:
+            raise RuntimeError("the peer's lock was not acquired")
+        return 0
+
+    async def release(self) -> None:
+        await self._lock.release()
+
+
+class RedisPy(Subject):
+    name = "redis-py Lock"
+    sleep = 0.1
+
+    async def open(self) -> None:
+        import redis.asyncio
+
+        # A pool as large as the fleet: a smaller one refuses connections, it does not queue.
+        self._redis = redis.asyncio.Redis.from_url(self.url, max_connections=self.contenders + 10)
+        self._stack.push_async_callback(self._redis.aclose)
+
+    def lock(self, key: str) -> Lock:
+        return _PeerLock(self._redis.lock(key, timeout=LEASE, sleep=self.sleep))
+
+
+class RedisPyTuned(RedisPy):
+    name = "redis-py Lock, sleep=0.01"
+    sleep = 0.01
+
+
+class Coredis(Subject):
+    name = "coredis Lock"
+
+    async def open(self) -> None:
+        import coredis
+
+        client = coredis.Redis.from_url(self.url, max_connections=self.contenders + 10)
+        self._redis = await self._stack.enter_async_context(client)
+
+    def lock(self, key: str) -> Lock:
+        from coredis.patterns.lock import Lock as CoredisLock
+
+        return _PeerLock(CoredisLock(self._redis, key, timeout=LEASE))
+
+
+class Pottery(Subject):
+    name = "pottery AIORedlock"
+
+    async def open(self) -> None:
+        import redis.asyncio
+
+        self._redis = redis.asyncio.Redis.from_url(self.url, max_connections=self.contenders + 10)
+        self._stack.push_async_callback(self._redis.aclose)
+
+    def lock(self, key: str) -> Lock:
+        from pottery import AIORedlock
+
+        return _PeerLock(AIORedlock(key=key, masters={self._redis}, auto_release_time=LEASE))
+
+
+class PythonRedisLock(Subject):
+    """Blocking, so it runs in threads; `bench.work` drives it there without asyncio."""
+
+    name = "python-redis-lock (threads)"
+
+    async def open(self) -> None:
+        import redis
+
+        self._redis = redis.Redis.from_url(self.url, max_connections=self.contenders + 10)
+        self._stack.callback(self._redis.close)
+
+    def blocking_lock(self, key: str) -> Any:
+        import redis_lock
+
+        return redis_lock.Lock(self._redis, key, expire=int(LEASE))
+
+
+class Raw(Subject):
+    """The limit: the very scripts of `redis://`, written ahead by a client that does nothing else."""
+
+    name = "raw limit"
+
+    async def open(self) -> None:
+        from bench.raw import RawConnection
+
+        self._connection = await self._stack.enter_async_context(RawConnection(self.url))
+
+    async def cycles(self, keys: int, seconds: float) -> tuple[int, float]:
+        return await self._connection.cycles(keys, seconds)
+
+
+OURS: tuple[type[Subject], ...] = (Spin, Queue, StrictQueue)
+PEERS: tuple[type[Subject], ...] = (RedisPy, RedisPyTuned, Coredis, Pottery, PythonRedisLock)
+_ALL: tuple[type[Subject], ...] = (*OURS, *PEERS, Raw)
+SUBJECTS = {subject.name: subject for subject in _ALL}

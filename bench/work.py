@@ -1,0 +1,149 @@
+"""The work that every subject does: contenders that acquire, count and release, for a given time."""
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass, field
+
+from bench.subjects import SUBJECTS, PythonRedisLock, Raw, Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`contenders` of one process, each on its own key or all on one, for `seconds`."""
+
+    subject: str
+    url: str
+    contenders: int
+    seconds: float
+    hot: bool
+    ramp: float
+    """Seconds of the same work before anything is counted."""
+    start_at: float = 0.0
+    """`time.monotonic()` before which nothing is counted, the same for all processes."""
+    process: int = 0
+    cores: tuple[int, ...] = ()
+    """Cores on which the process may run; none: any."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one process did."""
+
+    sections: list[int]
+    """Per contender."""
+    waits: list[float]
+    """Seconds from the call of acquire to the grant, one per section."""
+    seconds: float
+    cpu: float
+    commands: int | None
+    total: int
+    """Sections with the ramp included: what the server's own counts refer to."""
+    fences: list[tuple[float, int]] = field(default_factory=list)
+    """(time of grant, fence), in the order of this process; empty for peers."""
+
+
+async def run(work: Work) -> Tally:
+    """Do the work in this process."""
+    async with SUBJECTS[work.subject](work.url, work.contenders) as subject:
+        if isinstance(subject, Raw):
+            return await _raw(subject, work)
+        if isinstance(subject, PythonRedisLock):
+            return await asyncio.to_thread(_in_threads, subject, work)
+        return await _in_tasks(subject, work)
+
+
+def _key(work: Work, contender: int) -> str:
+    return "hot" if work.hot else f"own:{work.process}:{contender}"
+
+
+class _Window:
+    """What was done between two moments: connections are opened and queues filled before the first."""
+
+    def __init__(self, subject: Subject, tally: Tally) -> None:
+        self._subject = subject
+        self._tally = tally
+        self._sections = list(tally.sections)
+        self._waits = len(tally.waits)
+        self._fences = len(tally.fences)
+        self._commands = subject.commands
+        self._cpu = time.process_time()
+        self._began = time.perf_counter()
+
+    def close(self) -> Tally:
+        seconds, cpu = time.perf_counter() - self._began, time.process_time() - self._cpu
+        now, commands = self._tally, self._subject.commands
+        return Tally(
+            [after - before for after, before in zip(now.sections, self._sections, strict=True)],
+            now.waits[self._waits :],
+            seconds,
+            cpu,
+            None if commands is None or self._commands is None else commands - self._commands,
+            sum(now.sections),
+            now.fences[self._fences :],
+        )
+
+
+async def _in_tasks(subject: Subject, work: Work) -> Tally:
+    tally = Tally([0] * work.contenders, [], 0.0, 0.0, None, 0)
+
+    async def contend(number: int) -> None:
+        lock = subject.lock(_key(work, number))
+        waits, fences, sections, clock = tally.waits, tally.fences, tally.sections, time.perf_counter
+        while True:
+            called = clock()
+            fence = await lock.acquire()
+            now = clock()
+            waits.append(now - called)
+            if fence:
+                fences.append((now, fence))
+            sections[number] += 1
+            await lock.release()
+
+    tasks = [asyncio.create_task(contend(number)) for number in range(work.contenders)]
+    await asyncio.sleep(max(work.ramp, work.start_at - time.monotonic()))
+    window = _Window(subject, tally)
+    await asyncio.sleep(work.seconds)
+    done = window.close()
+    for task in tasks:
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+    return done
+
+
+def _in_threads(subject: PythonRedisLock, work: Work) -> Tally:
+    tally = Tally([0] * work.contenders, [], 0.0, 0.0, None, 0)
+    stop = threading.Event()
+
+    def contend(number: int) -> None:
+        lock = subject.blocking_lock(_key(work, number))
+        while not stop.is_set():
+            called = time.perf_counter()
+            if not lock.acquire(timeout=1):
+                continue
+            tally.waits.append(time.perf_counter() - called)
+            tally.sections[number] += 1
+            lock.release()
+
+    numbers = range(work.contenders)
+    threads = [threading.Thread(target=contend, args=(number,), daemon=True) for number in numbers]
+    for thread in threads:
+        thread.start()
+    time.sleep(max(work.ramp, work.start_at - time.monotonic()))
+    window = _Window(subject, tally)
+    time.sleep(work.seconds)
+    done = window.close()
+    stop.set()
+    for thread in threads:
+        thread.join(timeout=10)
+    return done
+
+
+async def _raw(subject: Raw, work: Work) -> Tally:
+    cpu = time.process_time()
+    done, seconds = await subject.cycles(work.contenders, work.seconds)
+    return Tally(
+        [done // work.contenders] * work.contenders, [], seconds, time.process_time() - cpu, 2 * done
+    )
