@@ -88,6 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             result = uvloop.run(result)
         return int(result or 0)
     except (KeyboardInterrupt, asyncio.CancelledError):
+        print("harness: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone, as in `| head`; there is nobody left to tell.

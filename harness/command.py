@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 
+from asyncdlock.backend import redact
 from harness import config as settings
 from harness.config import RunConfig
 from harness.display import make_display
@@ -43,7 +44,7 @@ async def run(args: argparse.Namespace) -> int:
         with _interruptible() as interrupted:
             finished = await run_load(
                 config,
-                command=["python", "-m", "harness", *args.argv],
+                command=["python", "-m", "harness", *map(redact, args.argv)],
                 status=display.status,
                 observe=observe,
                 interrupted=interrupted,

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 from urllib.parse import urlsplit
 
+from asyncdlock.backend import redact
 from harness.durations import format_duration
 
 
@@ -87,11 +88,15 @@ class RunConfig:
         return (10.0 if self.timeout is None else self.timeout) + self.pause + self.work + 10.0
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """JSON-safe, and fit for files that others read: URLs without their passwords."""
+        return asdict(self) | {
+            "url": self.url and redact(self.url),
+            "resource_url": self.resource_url and redact(self.resource_url),
+        }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "RunConfig":
-        """The inverse of `to_json`, also after a trip through JSON; unknown names are left out."""
+        """The inverse of `to_json` but for passwords; unknown names are left out."""
         known = dict[str, Any]()
         for name in (field.name for field in fields(cls) if field.name in values):
             known[name] = tuple(values[name]) if isinstance(values[name], list) else values[name]

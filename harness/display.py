@@ -101,24 +101,23 @@ class LiveDisplay:
         grant = _percentiles(progress, "arrival_to_grant")
         lag = _percentiles(progress, "schedule_lag")
         table = Table.grid(padding=(0, 3))
-        table.add_column(style="dim", justify="right")
-        table.add_column(min_width=22)
-        table.add_column(style="dim", justify="right")
-        table.add_column(min_width=22)
+        for _ in range(2):
+            table.add_column(style="dim", justify="right", no_wrap=True)
+            table.add_column(min_width=16, no_wrap=True)
         table.add_row("offered", f"{progress.offered_per_s:,.0f} /s", "arrival → grant p50", grant[0])
-        table.add_row("acquired", f"{progress.acquired_per_s:,.0f} /s", "p99", grant[1])
-        table.add_row("waiting for a grant", f"{progress.waiting:,}", "schedule lag p99", lag[1])
+        table.add_row("acquired", f"{progress.acquired_per_s:,.0f} /s", "arrival → grant p99", grant[1])
+        table.add_row("waiting", f"{progress.waiting:,}", "schedule lag p99", lag[1])
         table.add_row(
             "backlog",
             f"{counters.backlog:,} (at most {counters.backlog_max:,})",
-            "stale writes refused",
+            "stale refused",
             Text(f"{counters.stale:,}", style="bold yellow" if counters.stale else ""),
         )
         table.add_row("timed out", f"{counters.timed_out:,}", "failed", f"{counters.failed:,}")
         left = max(0.0, config.duration - progress.elapsed)
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
-            ProgressBar(total=config.duration, completed=min(progress.elapsed, config.duration), width=50),
+            ProgressBar(total=config.duration, completed=min(progress.elapsed, config.duration), width=40),
             f"{format_duration(left)} left" if left else "finishing what has arrived",
         )
         head = Text(

@@ -6,6 +6,7 @@ recorded until then is judged and written.
 
 import asyncio
 import contextlib
+import shutil
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ async def run_load(
     """Run the load that `config` describes and write its folder.
 
     Setting `interrupted` ends the load early; the files are written all the same. A cancellation
-    stops every process that was started and writes nothing.
+    stops every process that was started and leaves what the load recorded, unmerged and unjudged.
 
     :raises UsageError, ServerError: the run could not begin; nothing is left of it.
     """
@@ -60,6 +61,7 @@ async def run_load(
     folder = make_folder(Path(config.out), config.label)
     started = datetime.now(UTC)
     where = environment.describe()
+    begun = False
     try:
         async with contextlib.AsyncExitStack() as stack:
             status(f"starting {'the resource' if config.url else f'{config.label} and the resource'}")
@@ -70,11 +72,13 @@ async def run_load(
             )
             await fleet.connect(server.url, resource.url)
             status(f"{config.contenders:,} contenders, {config.rate:g} arrivals/s, {config.duration:g} s")
+            begun = True
             result = await _load(fleet, observe, interrupted)
             status("collecting what the resource decided")
             failures, reported = await _collect(server, resource, result, folder)
     except BaseException:
-        _remove_empty(folder)
+        if not begun:
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     status("checking the history")
     document = await asyncio.to_thread(
@@ -195,9 +199,3 @@ def make_folder(out: Path, label: str) -> Path:
             f"cannot write to the folder {str(out)!r}: {error.strerror or error}; choose another with --out"
         ) from None
     raise UsageError(f"too many runs in one second in {str(out)!r}")
-
-
-def _remove_empty(folder: Path) -> None:
-    for leftover in folder.iterdir():
-        leftover.unlink()
-    folder.rmdir()

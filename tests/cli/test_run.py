@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import aiohttp
 
 from harness.history import History, load_run
 from harness.resource.process import spawn
-from tests.cli.program import Program, harness, started
+from tests.cli.program import ROOT, Program, harness, started
 
 SMALL = ("--contenders", "50", "--rate", "100", "--duration", "1500ms")
 
@@ -221,3 +222,22 @@ async def test_the_same_seed_asks_for_the_same_keys_at_the_same_times(tmp_path: 
         return sorted((row.id, row.intended, row.key) for row in load_run(run.folder()).rows)
 
     assert asked(first) == asked(second)
+
+
+def test_a_terminal_gets_a_picture_and_then_the_summary(tmp_path: Path) -> None:
+    """On a real pseudo-terminal: drawn over in place, gone at the end."""
+    words = ["--backend", "memory", "--contenders", "30", "--rate", "50", "--duration", "1200ms"]
+    # In a child of its own: pty.spawn forks, which a process with threads must not do.
+    program = [sys.executable, "-c", _SPAWN, sys.executable, "-m", "harness", *words, *out(tmp_path)]
+    done = subprocess.run(
+        program, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False
+    )
+    shown = done.stdout.decode()
+    assert done.returncode == 0, shown
+    assert "\x1b[2K" in shown, "the picture is erased and drawn again"
+    assert "arrival → grant p50" in shown
+    assert "verdict ok" in shown
+    assert shown.rindex("verdict ok") > shown.rindex("arrival → grant p50")
+
+
+_SPAWN = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"

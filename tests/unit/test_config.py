@@ -156,6 +156,12 @@ def test_a_config_survives_json() -> None:
     assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
+def test_passwords_do_not_get_into_files() -> None:
+    config = RunConfig(url="redis://user:secret@h:1/0", resource_url="http://user:secret@h:2")
+    assert "secret" not in json.dumps(config.to_json())
+    assert config.url == "redis://user:secret@h:1/0"
+
+
 def test_pauses_come_every_so_often_by_default_and_as_often_as_asked() -> None:
     assert RunConfig().pause_period == 0
     assert RunConfig(pause=3, ttl=1, rate=500).pause_period == 2000
