@@ -14,6 +14,7 @@ from harness.resource import ResourceProcess
 from tests.resource.client import Client
 
 STORES = ("memory", "sqlite", "sqlite-full", "postgres")
+HTTP_STORES = ("memory", "sqlite", "postgres")
 
 
 @contextmanager
@@ -57,7 +58,7 @@ def store_url(name: str, folder: Path, request: pytest.FixtureRequest) -> str:
     return f"sqlite:{folder / 'resource.db'}{'?sync=full' if name == 'sqlite-full' else ''}"
 
 
-@pytest.fixture(scope="session", params=STORES)
+@pytest.fixture(scope="session", params=HTTP_STORES)
 def any_resource(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ResourceProcess]:
@@ -67,7 +68,7 @@ def any_resource(
         yield node
 
 
-@pytest.fixture(scope="session", params=STORES)
+@pytest.fixture(scope="session", params=HTTP_STORES)
 def any_unfenced(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ResourceProcess]:
