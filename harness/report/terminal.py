@@ -61,7 +61,7 @@ def _headline(summary: Mapping[str, Any]) -> Text:
         text.append(f": {', '.join(violated)}")
     elif verdict == "ok":
         text.append(
-            ": no check found two writers accepted on one key, nor a fence that ran backwards",
+            ": no two writers were accepted, no fence ran backwards",
             style="not bold",
         )
     if summary["interrupted"]:
@@ -70,8 +70,8 @@ def _headline(summary: Mapping[str, Any]) -> Text:
 
 
 def _latencies(latency_ms: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    table.add_column("latency", style="dim")
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("latency", style="dim", no_wrap=True)
     for name in ("p50", "p90", "p99", "p99.9", "max", "count"):
         table.add_column(name, justify="right", no_wrap=True)
     for key, name in LATENCY_NAMES.items():

@@ -104,17 +104,26 @@ def test_the_bound_is_named_from_measured_terms(changes: dict[str, Any], name: s
     assert advice in "; ".join(bound.next)
 
 
-def latencies(lag: float, grant: float) -> dict[str, dict[str, float]]:
-    return {"schedule_lag": {"p99": lag}, "arrival_to_grant": {"p99": grant}}
+def latencies(lag: float, grant: float, count: int = 1000) -> dict[str, dict[str, float]]:
+    """The p99 as given, the p90 a tenth of it, the p50 nothing."""
+    return {
+        name: {"p50": 0.0, "p90": p99 / 10, "p99": p99, "count": count}
+        for name, p99 in (("schedule_lag", lag), ("arrival_to_grant", grant))
+    }
 
 
 def test_a_generator_that_measured_itself_is_not_trusted() -> None:
     assert doubts(latencies(0.1, 0.2)) == [], "less than any process suffers on a busy machine"
     assert doubts(latencies(50, 500)) == [], "small against what was measured"
     (doubt,) = doubts(latencies(50, 60))
-    assert "50 ms late" in doubt
+    assert "50 ms late at the p99" in doubt
     assert "dropped" in doubts(latencies(0, 0), dropped=3)[0]
     assert doubts(latencies(0, 0), failures=["it died"]) == ["it died"]
+
+
+def test_a_single_late_arrival_among_a_few_is_no_verdict_on_the_generator() -> None:
+    assert doubts(latencies(50, 60, count=60)) == []
+    assert "at the p90" in doubts(latencies(500, 600, count=60))[0]
 
 
 @pytest.mark.parametrize(
