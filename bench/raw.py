@@ -7,8 +7,6 @@ the replies are no errors: what is left is Redis, the kernel and the parser.
 import asyncio
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 import hiredis
@@ -29,18 +27,11 @@ class RawConnection(asyncio.Protocol):
         self._expected = 0
         self._done: asyncio.Future[None] | None = None
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.create_connection(lambda: self, *self._address)
         for script in (ACQUIRE, RELEASE):
             await self._exchange(_pack(("SCRIPT", "LOAD", script.source)), 1)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._transport.abort()
-        await asyncio.sleep(0)
 
     async def cycles(self, keys: int, seconds: float) -> tuple[int, float]:
         """Acquire and release `keys` locks over and over; (cycles done, seconds taken)."""

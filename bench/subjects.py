@@ -5,8 +5,7 @@ slow by choice (a poll every 100 ms) a tuned variant runs beside it, so that nob
 setting.
 """
 
-from contextlib import AsyncExitStack
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import asyncdlock
 
@@ -24,21 +23,13 @@ class Lock(Protocol):
 
 
 class Subject:
-    """A library in a process: opened once, then one lock per contender."""
+    """A library in a process: opened once, then one lock per contender. Never closed: the process ends."""
 
     name = ""
 
     def __init__(self, url: str, contenders: int) -> None:
         self.url = url
         self.contenders = contenders
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
 
     async def open(self) -> None:
         raise NotImplementedError
@@ -73,7 +64,7 @@ class _Ours(Subject):
 
     async def open(self) -> None:
         url = self.url.replace("redis://", f"{self.scheme}://") + self.query
-        self._client = await self._stack.enter_async_context(asyncdlock.connect(url))
+        self._client = asyncdlock.connect(url)
 
     def lock(self, key: str) -> Lock:
         return _OurLock(self._client, key)
@@ -124,7 +115,6 @@ class RedisPy(Subject):
 
         # A pool as large as the fleet: a smaller one refuses connections, it does not queue.
         self._redis = redis.asyncio.Redis.from_url(self.url, max_connections=self.contenders + 10)
-        self._stack.push_async_callback(self._redis.aclose)
 
     def lock(self, key: str) -> Lock:
         return _PeerLock(self._redis.lock(key, timeout=LEASE, sleep=self.sleep))
@@ -141,8 +131,8 @@ class Coredis(Subject):
     async def open(self) -> None:
         import coredis
 
-        client = coredis.Redis.from_url(self.url, max_connections=self.contenders + 10)
-        self._redis = await self._stack.enter_async_context(client)
+        self._redis = coredis.Redis.from_url(self.url, max_connections=self.contenders + 10)
+        await self._redis.__aenter__()
 
     def lock(self, key: str) -> Lock:
         from coredis.patterns.lock import Lock as CoredisLock
@@ -157,7 +147,6 @@ class Pottery(Subject):
         import redis.asyncio
 
         self._redis = redis.asyncio.Redis.from_url(self.url, max_connections=self.contenders + 10)
-        self._stack.push_async_callback(self._redis.aclose)
 
     def lock(self, key: str) -> Lock:
         from pottery import AIORedlock
@@ -174,7 +163,6 @@ class PythonRedisLock(Subject):
         import redis
 
         self._redis = redis.Redis.from_url(self.url, max_connections=self.contenders + 10)
-        self._stack.callback(self._redis.close)
 
     def blocking_lock(self, key: str) -> Any:
         import redis_lock
@@ -190,7 +178,8 @@ class Raw(Subject):
     async def open(self) -> None:
         from bench.raw import RawConnection
 
-        self._connection = await self._stack.enter_async_context(RawConnection(self.url))
+        self._connection = RawConnection(self.url)
+        await self._connection.open()
 
     async def cycles(self, keys: int, seconds: float) -> tuple[int, float]:
         return await self._connection.cycles(keys, seconds)

@@ -44,13 +44,17 @@ class Tally:
 
 
 async def run(work: Work) -> Tally:
-    """Do the work in this process."""
-    async with SUBJECTS[work.subject](work.url, work.contenders) as subject:
-        if isinstance(subject, Raw):
-            return await _raw(subject, work)
-        if isinstance(subject, PythonRedisLock):
-            return await asyncio.to_thread(_in_threads, subject, work)
-        return await _in_tasks(subject, work)
+    """Do the work in this process, which is to end right after: the contenders are left as they are.
+
+    Some peers do not let themselves be cancelled, and would wait for their locks for long.
+    """
+    subject = SUBJECTS[work.subject](work.url, work.contenders)
+    await subject.open()
+    if isinstance(subject, Raw):
+        return await _raw(subject, work)
+    if isinstance(subject, PythonRedisLock):
+        return await asyncio.to_thread(_in_threads, subject, work)
+    return await _in_tasks(subject, work)
 
 
 def _key(work: Work, contender: int) -> str:
@@ -106,20 +110,17 @@ async def _in_tasks(subject: Subject, work: Work) -> Tally:
     await asyncio.sleep(work.seconds)
     done = window.close()
     for task in tasks:
-        task.cancel()
-    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(outcome, Exception):
-            raise outcome
+        if task.done():
+            task.result()  # nobody ends but by an error
     return done
 
 
 def _in_threads(subject: PythonRedisLock, work: Work) -> Tally:
     tally = Tally([0] * work.contenders, [], 0.0, 0.0, None, 0)
-    stop = threading.Event()
 
     def contend(number: int) -> None:
         lock = subject.blocking_lock(_key(work, number))
-        while not stop.is_set():
+        while True:
             called = time.perf_counter()
             if not lock.acquire(timeout=1):
                 continue
@@ -134,16 +135,11 @@ def _in_threads(subject: PythonRedisLock, work: Work) -> Tally:
     time.sleep(max(work.ramp, work.start_at - time.monotonic()))
     window = _Window(subject, tally)
     time.sleep(work.seconds)
-    done = window.close()
-    stop.set()
-    for thread in threads:
-        thread.join(timeout=10)
-    return done
+    return window.close()
 
 
 async def _raw(subject: Raw, work: Work) -> Tally:
     cpu = time.process_time()
     done, seconds = await subject.cycles(work.contenders, work.seconds)
-    return Tally(
-        [done // work.contenders] * work.contenders, [], seconds, time.process_time() - cpu, 2 * done
-    )
+    each = [done // work.contenders] * work.contenders
+    return Tally(each, [], seconds, time.process_time() - cpu, 2 * done, done)

@@ -11,14 +11,16 @@ import uvloop
 from bench import work
 
 
-def main() -> None:
+async def measure() -> None:
     job = work.Work(**json.loads(sys.argv[1]))
     if job.cores:
         os.sched_setaffinity(0, job.cores)
     gc.freeze()
-    tally = uvloop.run(work.run(job))
+    tally = await work.run(job)
     json.dump(dataclasses.asdict(tally), sys.stdout)
+    sys.stdout.flush()
+    os._exit(0)  # see work.run
 
 
 if __name__ == "__main__":
-    main()
+    uvloop.run(measure())
