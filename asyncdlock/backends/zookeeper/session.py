@@ -7,6 +7,7 @@ on purpose: a loop that is stuck for longer than the session's timeout loses the
 import asyncio
 import logging
 import random
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,8 +34,9 @@ class Ensemble:
     """Where the servers are and who we are."""
 
     hosts: Sequence[tuple[str, int]]
-    credentials: str | None
     connect_timeout: float
+    credentials: str | None = None
+    tls: ssl.SSLContext | None = None
 
     def __str__(self) -> str:
         return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
@@ -129,12 +131,15 @@ class Session:
         except SessionExpiredError:
             self.expired = True
         except BackendError as error:
+            _log.warning("a session of %g s is given up: %s", self.timeout, error)
             self._failure = error
         except Exception as error:
             _log.exception("the ZooKeeper session failed")
             self._failure = BackendError(f"the ZooKeeper session failed: {error!r}")
         finally:
             self._settled.set()
+        if self.expired:
+            _log.warning("ZooKeeper at %s expired a session of %g s", self._ensemble, self.timeout)
 
     async def _beat(self, wire: Wire) -> None:
         """Ping when idle, until the connection breaks or falls silent.
@@ -178,7 +183,7 @@ class Session:
             patience = max(patience, self.timeout)
         give_up = time.monotonic() + patience
         attempt = max(0.1, min(patience / len(self._hosts), self.timeout / 3))
-        reason = "no answer"
+        reason = ""
         for delay in jittered(0.02, 0.5):
             for _ in self._hosts:
                 host = self._hosts[0]
@@ -192,7 +197,8 @@ class Session:
                 except (SessionExpiredError, BackendError):
                     raise
                 except TimeoutError:
-                    reason = f"{host[0]}:{host[1]} did not answer in time"
+                    if left >= attempt or not reason:  # else it had no fair chance
+                        reason = f"{host[0]}:{host[1]} did not answer in time"
                 except ConnectionLoss:
                     reason = f"{host[0]}:{host[1]} closed the connection"
                 except OSError as error:
@@ -212,6 +218,7 @@ class Session:
                 self._tally, on_event=self._on_event, on_expired=self._on_expired, on_lost=self._on_lost
             ),
             *host,
+            ssl=self._ensemble.tls,
         )
         try:
             milliseconds = round(self.timeout * 1000)

@@ -1,6 +1,8 @@
 """Reads `zookeeper://[user:password@]host[:port],…[/chroot][?option=value…]`."""
 
+import os
 import re
+import ssl
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -17,6 +19,8 @@ def from_url(url: str, **options: Any) -> ZooKeeperBackend:
     """The backend for `url`, unconnected. Options may stand in the URL's query or be given by name.
 
     `user`, `password`: digest credentials; nodes are then made for this user alone.
+    `tls`: encrypt, and check the servers' certificates, by `ca_file` if given; `cert_file` and `key_file`
+    are shown to servers that ask for a certificate of ours.
     `connect_timeout`: how long to look for a server, in seconds, 5 unless said otherwise.
     `containers`: let the server remove a key's node when its queue has been empty for a while, on by default.
     `local_queue`: tasks of this process share one place per key, on by default.
@@ -41,8 +45,9 @@ def from_url(url: str, **options: Any) -> ZooKeeperBackend:
         raise ValueError(f"{shown!r} needs both a user and a password: zookeeper://user:password@host")
     ensemble = Ensemble(
         hosts=[_host(host, shown) for host in hosts.split(",")],
-        credentials=f"{user}:{password}" if user else None,
         connect_timeout=values.pop("connect_timeout", 5.0),
+        credentials=f"{user}:{password}" if user else None,
+        tls=_tls(values),
     )
     return ZooKeeperBackend(ensemble, chroot=_chroot(parts.path, shown), **values)
 
@@ -53,6 +58,24 @@ def _host(text: str, url: str) -> tuple[str, int]:
     if match is None or not 0 < port < 65536:
         raise ValueError(f"{url!r} must list its servers as host:port,host:port, but says {text!r}")
     return match["v6"] or match["name"], port
+
+
+def _tls(values: dict[str, Any]) -> ssl.SSLContext | None:
+    wanted = values.pop("tls", False)
+    ca, cert, key = (values.pop(name, None) for name in ("ca_file", "cert_file", "key_file"))
+    if not wanted:
+        if ca or cert or key:
+            raise ValueError("certificates are given, so say tls=true as well")
+        return None
+    if bool(cert) != bool(key):
+        raise ValueError("a certificate of ours needs both cert_file and key_file")
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert:
+            context.load_cert_chain(cert, key)
+    except OSError as error:  # also what ssl raises
+        raise ValueError(f"the certificates cannot be read: {error}") from None
+    return context
 
 
 def _chroot(path: str, url: str) -> str:
@@ -67,6 +90,13 @@ def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{name} must be text, not {type(value).__name__}")
     return value
+
+
+def _file(name: str, value: Any) -> str:
+    try:
+        return os.fsdecode(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a path, not {type(value).__name__}") from None
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -104,10 +134,14 @@ def _handoffs(name: str, value: Any) -> int:
 
 
 _OPTIONS: dict[str, Callable[[str, Any], Any]] = {
+    "ca_file": _file,
+    "cert_file": _file,
     "connect_timeout": _seconds,
     "containers": _flag,
+    "key_file": _file,
     "local_handoffs": _handoffs,
     "local_queue": _flag,
     "password": _text,
+    "tls": _flag,
     "user": _text,
 }

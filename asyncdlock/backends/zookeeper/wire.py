@@ -80,7 +80,7 @@ class RemoveDataWatch:
 
 
 class Tally:
-    """What all connections of one backend have sent and been told."""
+    """What all connections of one backend have sent and been told; heartbeats do not count."""
 
     __slots__ = ("commands", "events")
 
@@ -187,12 +187,12 @@ class Wire(asyncio.Protocol):
         self._xid = xid = 1 if self._xid == _LAST_XID else self._xid + 1
         self._pending.append((xid, record, future))
         self._queue(xid, record)
+        self._tally.commands += 1
 
     def _queue(self, xid: int, record: Record) -> None:
         self._schedule_flush()
         body = record.serialize()
         self._outgoing.append(_HEADER.pack(len(body) + 8, xid, record.type) + body)
-        self._tally.commands += 1
 
     def _schedule_flush(self) -> None:
         if not self._flush_due:
