@@ -115,13 +115,14 @@ class Fleet:
     async def finish(self, start: int, observe: Callable[[Progress], None]) -> FleetResult:
         """Follow the members until all have ended. `observe` gets the state twice a second."""
         latest: dict[int, Mapping[str, Any]] = {}
+        news: set[int] = set()
 
         def heard(process: int, progress: Mapping[str, Any]) -> None:
             latest[process] = progress
-            if len(latest) == len(self._members):
-                observe(_combined(latest.values()))
-                if len(self._members) > 1:
-                    latest.clear()
+            news.add(process)
+            if len(news) >= sum(not member.ended for member in self._members):
+                observe(_combined(list(latest.values())))
+                news.clear()
 
         await asyncio.gather(*(member.follow(heard) for member in self._members))
         return self._result(start)
@@ -166,6 +167,7 @@ class _Member:
         self._log = log
         self.done: Mapping[str, Any] | None = None
         self.failure: str | None = None
+        self.ended = False
 
     @classmethod
     async def spawn(cls, process: int, folder: Path) -> "_Member":
@@ -210,6 +212,7 @@ class _Member:
                 self.done = report["done"]
             elif "error" in report:
                 self.failure = report["error"]
+        self.ended = True
         code = await self._child.wait()
         if self.failure is None and (self.done is None or code != 0):
             self.failure = self._obituary(f"ended with code {code} before the run was over")
@@ -239,7 +242,7 @@ class _Member:
         return f"load generator process {self.process} {what}" + (f": {said[-1]}" if said else "")
 
 
-def _combined(parts: Any) -> Progress:
+def _combined(parts: Sequence[Mapping[str, Any]]) -> Progress:
     whole = Progress()
     for part in parts:
         whole.elapsed = max(whole.elapsed, part["at"] / NANOSECONDS)

@@ -20,7 +20,7 @@ from harness import checkers, environment, summary
 from harness.checkers.fairness import order_summary
 from harness.config import RunConfig, UsageError
 from harness.fleet import Fleet, FleetResult, Progress
-from harness.history import HISTORY_FILE, RESOURCE_FILE, load_run, merge
+from harness.history import HISTORY_FILE, RESOURCE_FILE, HistoryWriter, Row, load_run, merge
 from harness.hlog import write_hlog
 from harness.report.html import write_html
 from harness.report.summary_json import write_summary
@@ -154,7 +154,10 @@ def _judge(
     interrupted: bool,
 ) -> dict[str, Any]:
     """Everything after the load: it needs no event loop, and would only hold it up."""
-    merge(result.histories, folder / HISTORY_FILE)
+    if result.histories:
+        merge(result.histories, folder / HISTORY_FILE)
+    else:  # no generator lived long enough to write a line
+        HistoryWriter(folder / HISTORY_FILE, Row, origin_ns=result.start, config=config.to_json()).close()
     for part in result.histories:
         part.unlink()
     write_hlog(folder / HLOG_FILE, result.recording, started=started)
