@@ -1,0 +1,81 @@
+"""`python -m harness experiment list | NAME | NUMBER | all [--quick] [--out DIR] [--seed N]`."""
+
+import argparse
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from harness.experiments.evidence import exit_code, repeat_command, write_evidence
+from harness.experiments.lab.lab import Lab
+from harness.experiments.outcome import Outcome
+from harness.experiments.present import print_all, print_list, print_opening, print_outcome
+from harness.experiments.registry import Experiment, experiments, find
+from harness.report.terminal import make_console
+from harness.run import make_folder
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("which", metavar="list|NAME|NUMBER|all", help="what to run; list shows what there is")
+    parser.add_argument("--quick", action="store_true", help="a shorter form, each under a minute")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs"),
+        metavar="DIR",
+        help="where its folder goes (default runs)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="the same seed gives the same schedule (default 1)"
+    )
+
+
+async def run(args: argparse.Namespace) -> int:
+    """0 when all came out as predicted, 1 when one did not, 3 when one could not be run at all.
+
+    :raises UsageError: there is no such experiment, or the folder cannot be made.
+    """
+    console = make_console()
+    if args.which == "list":
+        print_list(console, experiments().values())
+        return 0
+    chosen = list(experiments().values()) if args.which == "all" else [find(args.which)]
+    results = []
+    for experiment in chosen:
+        outcome, folder = await perform(experiment, console, out=args.out, quick=args.quick, seed=args.seed)
+        results.append((experiment, outcome, folder))
+    if len(results) > 1:
+        print_all(console, results)
+    return _worst([exit_code(outcome) for _, outcome, _ in results])
+
+
+async def perform(
+    experiment: Experiment, console: Console, *, out: Path, quick: bool, seed: int
+) -> tuple[Outcome, Path]:
+    """Run one experiment, print what it found and write its folder.
+
+    A cancellation ends every process that was started; what was written until then stays.
+
+    :raises UsageError: the folder cannot be made.
+    """
+    print_opening(console, experiment)
+    folder = make_folder(out, f"experiment-{experiment.name}")
+    began, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    with console.status("starting") as status:
+
+        def say(text: str) -> None:
+            if console.is_terminal:
+                status.update(text)
+            else:
+                console.print(f"  … {text}", style="dim", markup=False)
+
+        async with Lab(folder, quick=quick, seed=seed, say=say) as lab:
+            outcome = await experiment.run(lab)
+    write_evidence(experiment, lab, outcome, started=started, seconds=time.monotonic() - began)
+    print_outcome(console, outcome, folder=folder, command=repeat_command(experiment, lab))
+    return outcome, folder
+
+
+def _worst(codes: list[int]) -> int:
+    return 1 if 1 in codes else max(codes, default=0)

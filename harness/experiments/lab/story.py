@@ -1,0 +1,111 @@
+"""The events of a case as lines for a reader: who did what, when, and what the resource said."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from harness.experiments.lab.track import Event, Track
+from harness.experiments.outcome import Line
+from harness.rows import Decision, Fault
+
+RESOURCE = "resource"
+
+_SAID: Mapping[str, str] = {
+    "acquiring": "asks for the lock",
+    "pausing": "freezes",
+    "resumed": "wakes up",
+    "timed_out": "gives up waiting",
+    "killed": "is killed",
+}
+
+
+def two_writers(decisions: Sequence[Decision]) -> list[Decision]:
+    """The accepted writes that came after a later holder's: each of them is the violation."""
+    found = []
+    highest: dict[str, int] = {}
+    for decision in decisions:
+        if decision.accepted and decision.token:
+            if decision.token < highest.get(decision.key, 0):
+                found.append(decision)
+            highest[decision.key] = max(decision.token, highest.get(decision.key, 0))
+    return found
+
+
+def tell(
+    tracks: Iterable[Track],
+    decisions: Sequence[Decision],
+    faults: Iterable[Fault],
+    *,
+    bodies: Mapping[str, str],
+) -> list[Line]:
+    """Everything that happened, in order. `bodies` names the value that each track writes."""
+    tracks = list(tracks)
+    lines = [line for track in tracks for line in _of_track(track, bodies.get(track.name))]
+    lines += [line for fault in faults for line in _of_fault(fault)]
+    lines += _of_resource(decisions, _owners(tracks))
+    return sorted(lines, key=lambda line: line.at)
+
+
+def _of_track(track: Track, body: str | None) -> Iterator[Line]:
+    for event in track.events:
+        text = _words(event, body)
+        if text:
+            tone = "fault" if event.name in ("pausing", "resumed") else "plain"
+            yield Line(event.at / 1e9, track.name, text, tone)  # type: ignore[arg-type]
+
+
+def _words(event: Event, body: str | None) -> str | None:
+    details = event.details
+    match event.name:
+        case "granted":
+            return f"is granted the lock, fence {details['fence']}"
+        case "pausing":
+            return f"stands still for {details['seconds']:g} s, its event loop with it"
+        case "writing":
+            what = "" if body is None else f" {body!r}"
+            belief = "its lease is good" if details["held"] else "its lease ran out, but it does not look"
+            return f"writes{what} with fence {details['fence']} ({belief})"
+        case "stale":
+            return f"is told 409: seen {details.get('seen')}, got {details.get('fence')}"
+        case "accepted":
+            return "is told 200"
+        case "released":
+            return "releases" if details.get("owned") else "releases: the lock was no longer its own"
+        case "failed" | "unknown":
+            return f"fails: {details.get('error', 'no reason given')}"
+    return _SAID.get(event.name)
+
+
+def _of_fault(fault: Fault) -> Iterator[Line]:
+    details = dict(fault.details)
+    who = str(details.pop("who", "fault"))
+    rest = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in details.items())
+    text = f"{fault.name}{f' ({rest})' if rest else ''}"
+    if fault.until is None or fault.until == fault.at:
+        yield Line(fault.at / 1e9, who, text, "fault")
+        return
+    yield Line(fault.at / 1e9, who, f"{text} begins", "fault")
+    yield Line(fault.until / 1e9, who, f"{fault.name} ends", "fault")
+
+
+def _of_resource(decisions: Sequence[Decision], owners: Mapping[str, str]) -> Iterator[Line]:
+    violations = two_writers(decisions)
+    for decision in decisions:
+        writer = owners.get(decision.owner or "", "somebody")
+        at = decision.decided / 1e9
+        if decision in violations:
+            text = f"ACCEPTS fence {decision.token} of {writer} after {decision.seen}: TWO WRITERS"
+            yield Line(at, RESOURCE, text, "bad")
+        elif decision.accepted:
+            yield Line(at, RESOURCE, f"accepts fence {decision.token} of {writer}", "good")
+        else:
+            text = f"REFUSES fence {decision.token} of {writer}: it has seen {decision.seen}"
+            yield Line(at, RESOURCE, text, "good")
+
+
+def _owners(tracks: Iterable[Track]) -> dict[str, str]:
+    """Which participant an owner identifier belongs to."""
+    return {
+        event.details["owner"]: track.name
+        for track in tracks
+        for event in track.events
+        if event.name == "granted"
+    }

@@ -1,0 +1,60 @@
+"""Finds the experiments of this folder: one module each, with a function under `@experiment`."""
+
+import importlib
+import pkgutil
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.config import UsageError
+from harness.experiments.lab.lab import Lab
+from harness.experiments.outcome import Outcome
+
+Run = Callable[[Lab], Awaitable[Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A question, the answer that is expected, and how to find out."""
+
+    number: int
+    name: str
+    question: str
+    expectation: str
+    run: Run
+
+
+_EXPERIMENTS: dict[int, Experiment] = {}
+
+
+def experiment(*, number: int, name: str, question: str, expectation: str) -> Callable[[Run], Run]:
+    """Register the function below as an experiment."""
+
+    def register(run: Run) -> Run:
+        other = _EXPERIMENTS.get(number)
+        if other is not None and other.name != name:
+            raise ValueError(f"experiments {other.name} and {name} share the number {number}")
+        _EXPERIMENTS[number] = Experiment(number, name, question, expectation, run)
+        return run
+
+    return register
+
+
+def experiments() -> Mapping[int, Experiment]:
+    """All experiments by number, in order: whatever a module of this folder registers."""
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if not module.ispkg:
+            importlib.import_module(f"{__package__}.{module.name}")
+    return dict(sorted(_EXPERIMENTS.items()))
+
+
+def find(word: str) -> Experiment:
+    """The experiment of that name or number.
+
+    :raises UsageError: there is none.
+    """
+    for one in experiments().values():
+        if word in (one.name, str(one.number)):
+            return one
+    known = ", ".join(f"{one.number} {one.name}" for one in experiments().values())
+    raise UsageError(f"there is no experiment {word!r}: there are {known}")
