@@ -18,9 +18,12 @@ class Cleanup:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def give_back(self, claim: Claim) -> None:
-        """Release `claim` in the background, whatever state it is in."""
+        """Release `claim` in the background, whatever state it is in; once drained, its TTL must do."""
+        if self._closed:
+            return
         task = asyncio.get_running_loop().create_task(self._give_back(claim), name=f"give back {claim.key}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -41,10 +44,14 @@ class Cleanup:
 
     async def drain(self, timeout: float) -> None:
         """Wait for the give-backs under way; after `timeout` seconds leave the rest to their TTLs."""
-        if not self._tasks:
-            return
-        _, late = await asyncio.wait(tuple(self._tasks), timeout=timeout)
-        for task in late:
-            task.cancel()
+        deadline = time.monotonic() + timeout
+        try:
+            while self._tasks and (left := deadline - time.monotonic()) > 0:
+                await asyncio.wait(tuple(self._tasks), timeout=left)
+        finally:
+            self._closed = True
+            late = tuple(self._tasks)
+            for task in late:
+                task.cancel()
         if late:
             await asyncio.wait(late)

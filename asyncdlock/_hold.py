@@ -72,10 +72,10 @@ class Hold:
     async def _release(self, handle: Handle) -> bool:
         """Give the lock back; `False` when the body ran, for a part, without it."""
         if not handle.active:
-            lost = not handle.was_released
-            if lost:
+            # Lost, or released by the body itself, perhaps in vain.
+            if not handle.was_released:
                 self._client.cleanup.give_back(handle.claim)
-            return not lost
+            return not handle.was_lost
         try:
             if await handle.release():
                 return True

@@ -4,16 +4,18 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
+from asyncdlock._callers import Callers
 from asyncdlock._cleanup import Cleanup
 from asyncdlock._fence_memory import FenceMemory
 from asyncdlock._hold import Hold
 from asyncdlock._local_queue import LocalQueue
 from asyncdlock._watchdog import Watchdog
 from asyncdlock.backend import Backend, open_backend
-from asyncdlock.errors import AcquireTimeout, InvalidKey, LockError
+from asyncdlock.errors import AcquireTimeout, BackendUnavailable, InvalidKey, LockError
 from asyncdlock.handle import Handle
 from asyncdlock.metrics import metrics_of
 from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, Owners
@@ -23,6 +25,7 @@ _log = logging.getLogger("asyncdlock")
 _NEVER = -math.inf
 _FOR_EVER = math.inf
 _CLOSE_TIMEOUT = 5.0
+_GRANT_TRIES = 5
 
 
 def connect(url: str, *, max_hold: float | None = None, **options: Any) -> "LockClient":
@@ -34,8 +37,7 @@ def connect(url: str, *, max_hold: float | None = None, **options: Any) -> "Lock
     :raises ValueError: unknown scheme, malformed URL, unknown or invalid option.
     :raises ImportError: the backend's client library is missing; the message names the extra.
     """
-    if max_hold is not None and not max_hold > 0:
-        raise ValueError(f"max_hold must be a positive number of seconds, not {max_hold!r}")
+    _check_max_hold(max_hold)
     backend = open_backend(url, options)
     if backend.local_queue:
         backend = LocalQueue(backend, handoffs=backend.local_handoffs)
@@ -50,11 +52,14 @@ class LockClient:
         self.metrics = metrics_of(backend.name)
         self.cleanup = Cleanup(backend)
         self.watchdog = Watchdog(backend, self.metrics)
+        self.releasing: set[Handle] = set()
+        """Handles whose release is under way."""
+        self.closed = False
         self._max_hold = max_hold
+        self._callers = Callers()
         self._owners = Owners()
         self._fences = FenceMemory()
-        self._valid_ttl = 0.0  # the last one that passed: most programs use one
-        self._closed = False
+        self._valid_ttl = math.nan  # the last one that passed: most programs use one
 
     @property
     def capabilities(self) -> Capabilities:
@@ -85,24 +90,27 @@ class LockClient:
         :raises QueueFull: the lock has `max_waiters` waiters already.
         :raises BackendError: the lock server failed.
         """
-        claim = self._claim(key, ttl)
+        claim = self._claim(key, ttl, max_hold)
+        if timeout is not None and (not isinstance(timeout, int | float) or math.isnan(timeout)):
+            raise ValueError(f"timeout must be a number of seconds or None, not {timeout!r}")
         metrics = self.metrics
         metrics.attempts += 1
         metrics.waiters += 1
         called = time.monotonic()
+        task = self._callers.enter()
         try:
             if timeout is None:
-                grant = await self.backend.acquire(claim)
+                grant = await self._win(self.backend.acquire, claim)
             else:
                 grant = await self._acquire_within(claim, timeout)
         except BaseException as error:
-            # Cancelled, timed out or failed: the claim may have won on the server all the same.
-            if not isinstance(error, LockError) or not getattr(error, "definite", False):
-                self.cleanup.give_back(claim)
+            self._failed(task, claim, error)
             raise
         finally:
             metrics.waiters -= 1
-        return await self._granted(grant, called, renew, max_hold)
+            self._callers.leave(task)
+        assert grant is not None, "acquire waits until there is one"
+        return self._granted(grant, called, renew, max_hold)
 
     async def try_acquire(
         self, key: str, *, ttl: float = 10.0, renew: bool = True, max_hold: float | None = None
@@ -111,16 +119,18 @@ class LockClient:
 
         :raises InvalidKey, ValueError, BackendError: as `acquire` does.
         """
-        claim = self._claim(key, ttl)
+        claim = self._claim(key, ttl, max_hold)
         self.metrics.attempts += 1
         called = time.monotonic()
+        task = self._callers.enter()
         try:
-            grant = await self.backend.try_acquire(claim)
+            grant = await self._win(self.backend.try_acquire, claim)
         except BaseException as error:
-            if not isinstance(error, LockError) or not getattr(error, "definite", False):
-                self.cleanup.give_back(claim)
+            self._failed(task, claim, error)
             raise
-        return None if grant is None else await self._granted(grant, called, renew, max_hold)
+        finally:
+            self._callers.leave(task)
+        return None if grant is None else self._granted(grant, called, renew, max_hold)
 
     def hold(
         self,
@@ -147,9 +157,10 @@ class LockClient:
         The repair for a fence counter that was lost with its server's data: the resource still
         remembers high fences and refuses everybody. Pass the `seen` that it reports.
 
-        :raises LockError: this backend's fences cannot be raised.
+        :raises LockError: this backend's fences cannot be raised, or the client is closed.
         :raises BackendError: the server failed; calling again is safe.
         """
+        self._check_open()
         _check_key(key)
         if not 0 <= above < 2**63 - 1:
             raise ValueError(f"a fence lies between 1 and 2^63-1; cannot raise it above {above}")
@@ -158,18 +169,26 @@ class LockClient:
         await self.backend.raise_fence(key, above)
 
     async def aclose(self) -> None:
-        """Give back what is held, finish clean-up in the background, close connections."""
-        if self._closed:
+        """Give back what is held, finish clean-up in the background, close connections.
+
+        Whoever waits in `acquire` gets a `LockError`. When cancelled, connections are closed all
+        the same, and what could not be given back ends with its TTL.
+        """
+        if self.closed:
             return
-        self._closed = True
-        for handle in self.watchdog.watched():
-            handle.lose("its client was closed")
-            self.cleanup.give_back(handle.claim)
-        await self.watchdog.aclose()
+        self.closed = True
         try:
-            await self.cleanup.drain(_CLOSE_TIMEOUT)
+            # Waiters first: none of them shall get a lock that is given back below.
+            await self._callers.interrupt(_CLOSE_TIMEOUT)
+            for handle in (*self.watchdog.watched(), *self.releasing):
+                handle.lose("its client was closed")
+                self.cleanup.give_back(handle.claim)
+            await self.watchdog.aclose()
         finally:
-            await self.backend.aclose()
+            try:
+                await self.cleanup.drain(_CLOSE_TIMEOUT)
+            finally:
+                await self.backend.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -179,33 +198,78 @@ class LockClient:
     ) -> None:
         await self.aclose()
 
-    def _claim(self, key: str, ttl: float) -> Claim:
-        if self._closed:
+    def _check_open(self) -> None:
+        if self.closed:
             raise LockError("this client is closed; connect() again")
+
+    def _claim(self, key: str, ttl: float, max_hold: float | None) -> Claim:
+        self._check_open()
         _check_key(key)
         if ttl != self._valid_ttl:
             _check_ttl(ttl, self.backend)
             self._valid_ttl = ttl
+        _check_max_hold(max_hold)
         return Claim(key, self._owners.new(), ttl)
 
     async def _acquire_within(self, claim: Claim, timeout: float) -> Grant:
         if timeout <= 0:
-            grant = await self.backend.try_acquire(claim)
+            grant = await self._win(self.backend.try_acquire, claim)
             if grant is not None:
                 return grant
         else:
             try:
                 async with asyncio.timeout(timeout) as waiting:
-                    return await self.backend.acquire(claim)
+                    grant = await self._win(self.backend.acquire, claim)
+                    assert grant is not None, "acquire waits until there is one"
+                    return grant
             except TimeoutError:
                 if not waiting.expired():
                     raise
         self.metrics.acquire_timeouts += 1
         raise AcquireTimeout(f"lock {claim.key!r} was not granted within {timeout:g} s") from None
 
-    async def _granted(self, grant: Grant, called: float, renew: bool, max_hold: float | None) -> Handle:
-        if self._fences.runs_backwards(grant):
-            grant = await self._counter_lost(grant)
+    async def _win(self, verb: Callable[[Claim], Awaitable[Grant | None]], claim: Claim) -> Grant | None:
+        """What `verb` grants, once it is a grant to rely on."""
+        for _ in range(_GRANT_TRIES):
+            grant = await verb(claim)
+            if grant is None:
+                return None
+            if grant.expires_at <= time.monotonic():
+                # The answer took longer than the lease lasts: to return it would be to lie.
+                await self.backend.release(claim)
+            elif not self._fences.runs_backwards(grant) or not await self._counter_repaired(grant):
+                return grant
+        raise BackendUnavailable(
+            f"{claim.key!r} was granted {_GRANT_TRIES} times, but never for longer than the answer took: "
+            f"its ttl of {claim.ttl:g} s is too short for this server"
+        )
+
+    async def _counter_repaired(self, grant: Grant) -> bool:
+        """The server handed out a fence that this client has seen pass: it lost data.
+
+        Where the counter can be lifted above what we know, do so and give the lock back, to be taken
+        again: the caller never sees its fences run backwards. Elsewhere the resource will refuse them.
+        """
+        key = grant.claim.key
+        highest = self._fences.highest(key)
+        self.metrics.fence_regressions += 1
+        _log.error("the fence of %r went back from %d to %d: its server lost data", key, highest, grant.fence)
+        if not self.capabilities.fence_floor:
+            return False
+        await self.backend.release(grant.claim)
+        await self.backend.raise_fence(key, highest)
+        return True
+
+    def _failed(self, task: "asyncio.Task[object]", claim: Claim, error: BaseException) -> None:
+        """Cancelled, timed out or failed: the claim may have won on the server all the same.
+
+        :raises LockError: it was interrupted because this client closes.
+        """
+        if not isinstance(error, LockError) or not getattr(error, "definite", False):
+            self.cleanup.give_back(claim)
+        self._callers.check(task, error)
+
+    def _granted(self, grant: Grant, called: float, renew: bool, max_hold: float | None) -> Handle:
         now = time.monotonic()
         self.metrics.acquired += 1
         self.metrics.acquire_seconds.observe(now - called)
@@ -215,28 +279,6 @@ class LockClient:
         handle = Handle(self, grant, now, renew_until)
         self.watchdog.watch(handle, now)
         return handle
-
-    async def _counter_lost(self, grant: Grant) -> Grant:
-        """The server handed out a fence that this client has seen pass: it lost data.
-
-        Where the counter can be lifted above what we know, do so and take the lock again, so that
-        the caller never sees its fences run backwards. Elsewhere the resource will refuse them.
-        """
-        claim = grant.claim
-        highest = self._fences.highest(claim.key)
-        self.metrics.fence_regressions += 1
-        _log.error(
-            "the fence of %r went back from %d to %d: its server lost data", claim.key, highest, grant.fence
-        )
-        if not self.capabilities.fence_floor:
-            return grant
-        try:
-            await self.backend.release(claim)
-            await self.raise_fence(claim.key, above=highest)
-            return await self.backend.acquire(claim)
-        except BaseException:
-            self.cleanup.give_back(claim)
-            raise
 
 
 def _check_key(key: str) -> None:
@@ -267,3 +309,8 @@ def _check_ttl(ttl: float, backend: Backend) -> None:
         raise ValueError(
             f"{backend.name} cannot do a ttl of {ttl:g} s: it takes multiples of {can.ttl_step:g} s"
         )
+
+
+def _check_max_hold(max_hold: float | None) -> None:
+    if max_hold is not None and (not isinstance(max_hold, int | float) or not max_hold > 0):
+        raise ValueError(f"max_hold must be a positive number of seconds or None, not {max_hold!r}")

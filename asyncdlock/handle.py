@@ -10,7 +10,7 @@ from asyncdlock.types import Claim, Grant, LeaseState, validity
 if TYPE_CHECKING:
     from asyncdlock.client import LockClient
 
-_HELD, _LOST, _RELEASED = "held", "lost", "released"
+_HELD, _LOST, _LEAVING, _RELEASED = "held", "lost", "being released", "released"
 
 
 class Handle:
@@ -147,17 +147,20 @@ class Handle:
         :raises BackendError: the server failed; the lock ends with its TTL unless this is retried.
         """
         client = self._client
-        if self._state is _RELEASED:
+        if self._state is _RELEASED or (client.closed and self._state is not _HELD):
             client.metrics.release_by_non_owner += 1
             return False
-        self._end()
+        self._leave()
+        client.releasing.add(self)
         try:
             owned = await client.backend.release(self._grant.claim)
         except asyncio.CancelledError:
-            self._state = _RELEASED
+            self._released()
             client.cleanup.give_back(self._grant.claim)
             raise
-        self._state = _RELEASED
+        finally:
+            client.releasing.discard(self)
+        self._released()
         if not owned:
             client.metrics.release_by_non_owner += 1
         return owned
@@ -190,9 +193,13 @@ class Handle:
             self._deadman.reschedule(asyncio.get_running_loop().time())
 
     def lost_error(self) -> LockLost:
-        if self._state is _RELEASED:
+        if self._state is not _LOST:
             return LockLost(f"lock {self.key!r} (fence {self.fence}) was released")
         return LockLost(f"lock {self.key!r} (fence {self.fence}) was lost: {self._reason}")
+
+    @property
+    def was_lost(self) -> bool:
+        return self._state is _LOST
 
     @property
     def was_released(self) -> bool:
@@ -208,7 +215,19 @@ class Handle:
         """Let `deadman` follow the deadline of this lease; `None` disarms."""
         self._deadman = deadman
 
+    def _leave(self) -> None:
+        """No longer relied on from here, whatever becomes of the release."""
+        if self._state is not _HELD:
+            return
+        self._end()
+        self._state = _LEAVING
+        if self._deadman is not None and not self._deadman.expired():
+            self._deadman.reschedule(None)
+
+    def _released(self) -> None:
+        if self._state is _LEAVING:
+            self._state = _RELEASED
+
     def _end(self) -> None:
-        if self._state is _HELD:
-            self._client.watchdog.forget(self)
-            self._client.metrics.held_seconds.observe(time.monotonic() - self._granted_at)
+        self._client.watchdog.forget(self)
+        self._client.metrics.held_seconds.observe(time.monotonic() - self._granted_at)
