@@ -13,6 +13,7 @@ server's queue. Every holder has its own fence, strictly larger than the one bef
 """
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ _Waiter = tuple[Claim, "asyncio.Future[Grant | None]"]
 class _Place:
     """One key of this process: who has the turn, what the server granted, who waits behind."""
 
-    __slots__ = ("doubtful", "expires_at", "holder", "remote", "timer", "used", "waiters")
+    __slots__ = ("doubtful", "expires_at", "holder", "leaving", "remote", "timer", "used", "waiters")
 
     def __init__(self, claim: Claim) -> None:
         self.waiters: OrderedDict[str, _Waiter] = OrderedDict()
@@ -41,8 +42,9 @@ class _Place:
         self.holder = claim.owner
         self.remote: Grant | None = None
         self.used = 0
-        self.doubtful = False
-        self.expires_at = float("inf")
+        self.doubtful = False  # what the last renewal or a failed acquire left open
+        self.leaving = False  # the server was asked to take the lock back: never hand it on from here
+        self.expires_at = math.inf
 
     def may_hand_to(self, claim: Claim) -> bool:
         remote = self.remote
@@ -50,6 +52,7 @@ class _Place:
             remote is not None
             and self.used < remote.reserved
             and not self.doubtful
+            and not self.leaving
             and claim.ttl == remote.claim.ttl
             and self.expires_at - time.monotonic() >= _FRESH * validity(claim.ttl)
         )
@@ -78,7 +81,7 @@ class LocalQueue:
         else:
             future: asyncio.Future[Grant | None] = asyncio.get_running_loop().create_future()
             place.waiters[claim.owner] = claim, future
-            if place.timer is None and place.remote is not None:
+            if place.timer is None:
                 self._watch_lease(claim.key, place)
             handed = await future
             if handed is not None:
@@ -94,8 +97,10 @@ class LocalQueue:
         return self._won(place, grant)
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
-        if claim.key in self._places:
+        place = self._places.get(claim.key)
+        if place is not None and (place.waiters or place.expires_at > time.monotonic()):
             return None
+        # None, or one whose lease ended without a release: nobody waited, so no timer looked.
         self._places[claim.key] = place = _Place(claim)
         try:
             grant = await self._backend.try_acquire(claim)
@@ -110,8 +115,7 @@ class LocalQueue:
     def _won(self, place: _Place, grant: Grant) -> Grant:
         place.remote = grant
         place.expires_at = grant.expires_at
-        if place.waiters:
-            self._watch_lease(grant.claim.key, place)
+        self._watch_lease(grant.claim.key, place)
         return grant if not grant.reserved else Grant(grant.claim, grant.fence, grant.expires_at)
 
     def _failed(self, place: _Place, claim: Claim, error: BaseException) -> None:
@@ -122,8 +126,7 @@ class LocalQueue:
         # release(), which passes the turn; the timer is the backstop should that fail as well.
         place.doubtful = True
         place.expires_at = time.monotonic() + claim.ttl
-        if place.waiters:
-            self._watch_lease(claim.key, place)
+        self._watch_lease(claim.key, place)
 
     async def release(self, claim: Claim) -> bool:
         place = self._places.get(claim.key)
@@ -143,12 +146,13 @@ class LocalQueue:
             else:
                 break
         remote = claim if place.remote is None else place.remote.claim
+        place.leaving = True
         try:
             owned = await self._backend.release(remote)
         except BaseException:
-            # The lock may still be ours on the server: nobody else here may go before it is not.
-            place.doubtful = True
-            if place.waiters:
+            # The lock may still be ours on the server: nobody else here may go before its lease is over.
+            if place.holder == claim.owner:
+                place.expires_at = min(place.expires_at, time.monotonic() + remote.ttl)
                 self._watch_lease(claim.key, place)
             raise
         if place.holder == claim.owner:
@@ -180,8 +184,10 @@ class LocalQueue:
         """While somebody waits here, notice a lease that ended without a release."""
         if place.timer is not None:
             place.timer.cancel()
-        delay = max(0.0, place.expires_at - time.monotonic()) + 0.005
-        place.timer = asyncio.get_running_loop().call_later(delay, self._lease_due, key, place)
+            place.timer = None
+        if place.waiters and place.expires_at < math.inf:
+            delay = max(0.0, place.expires_at - time.monotonic()) + 0.005
+            place.timer = asyncio.get_running_loop().call_later(delay, self._lease_due, key, place)
 
     def _lease_due(self, key: str, place: _Place) -> None:
         place.timer = None
