@@ -113,8 +113,8 @@ class MemoryBackend:
         """Nothing to close: the locks belong to the name, not to this client."""
 
 
-def from_url(url: str) -> MemoryBackend:
+def from_url(url: str, **options: object) -> MemoryBackend:
     parts = urlsplit(url)
-    if parts.query:
+    if parts.query or options:
         raise ValueError("memory:// takes no options")
     return MemoryBackend(parts.netloc + parts.path)
