@@ -1,0 +1,122 @@
+"""The backends under contract. A new one joins every contract and cancellation test by one entry here."""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from kazoo.client import KazooClient
+from redis.asyncio import Redis
+
+from asyncdlock.backends import memory
+
+Inspector = Callable[[str, str], Awaitable[list[str]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A backend, where its server is, and how to see what it keeps there."""
+
+    name: str
+    url_fixture: str
+    """The fixture with the URL of the session's server."""
+    claims: Inspector
+    """What the server at a URL stores for a key: the holder, then whoever waits. Empty: nothing."""
+    scheme: str = ""
+    """Replaces the scheme of that URL."""
+    query: str = ""
+    """Added to that URL."""
+    own_place: Mapping[str, Any] = field(default_factory=dict)
+    """Options that give every waiter its own place on the server."""
+    server_fixture: str = ""
+    """The fixture with a server that a test may kill; empty where there is none."""
+
+    def at(self, url: str) -> str:
+        """`url` for this backend."""
+        scheme, _, rest = url.partition("://")
+        return f"{self.scheme or scheme}://{rest}{self.query}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+async def _memory_claims(url: str, key: str) -> list[str]:
+    lock = memory._servers[url.partition("://")[2]].get(key)
+    if lock is None:
+        return []
+    return [*(() if lock.is_free() else (lock.owner or "",)), *lock.waiters]
+
+
+async def _redis_claims(url: str, key: str) -> list[str]:
+    async with Redis.from_url("redis://" + url.partition("://")[2], decode_responses=True) as redis:
+        holder = await redis.get(key)
+        waiting = await redis.zrange(f"queue:{{{key}}}", 0, -1)
+        stray = [] if waiting or not await redis.exists(f"sessions:{{{key}}}") else ["sessions"]
+        return [*([] if holder is None else [holder]), *waiting, *stray]
+
+
+async def _etcd_claims(url: str, key: str) -> list[str]:
+    prefix = f"/locks/{key}/".encode()
+    question = {
+        "key": base64.b64encode(prefix).decode(),
+        "range_end": base64.b64encode(prefix[:-1] + bytes([prefix[-1] + 1])).decode(),
+    }
+    address = urlsplit(url).netloc.split(",")[0]
+    async with aiohttp.ClientSession(raise_for_status=True) as session:
+        async with session.post(f"http://{address}/v3/kv/range", json=question) as reply:
+            found = (await reply.json()).get("kvs", [])
+    return [base64.b64decode(kv["key"]).decode() for kv in found]
+
+
+async def _zookeeper_claims(url: str, key: str) -> list[str]:
+    return await asyncio.to_thread(_zookeeper_children, url.partition("://")[2], f"/locks/{key}")
+
+
+def _zookeeper_children(hosts: str, path: str) -> list[str]:
+    client = KazooClient(hosts)
+    client.start()
+    try:
+        return list(client.get_children(path)) if client.exists(path) else []
+    finally:
+        client.stop()
+        client.close()
+
+
+_OWN_PLACE = {"local_queue": False}
+
+CASES = [
+    Case(name="memory", url_fixture="memory_url", claims=_memory_claims),
+    Case(
+        name="redis",
+        url_fixture="redis_url",
+        claims=_redis_claims,
+        own_place=_OWN_PLACE,
+        server_fixture="redis_server",
+    ),
+    Case(
+        name="redis-queue",
+        url_fixture="redis_url",
+        scheme="redis-queue",
+        claims=_redis_claims,
+        own_place=_OWN_PLACE,
+        server_fixture="redis_server",
+    ),
+    Case(
+        name="etcd",
+        url_fixture="etcd_url",
+        query="?min_ttl=1",  # the fixture's election timeout allows it
+        claims=_etcd_claims,
+        own_place=_OWN_PLACE,
+        server_fixture="etcd_server",
+    ),
+    Case(
+        name="zookeeper",
+        url_fixture="zookeeper_url",
+        claims=_zookeeper_claims,
+        own_place=_OWN_PLACE,
+        server_fixture="zookeeper_server",
+    ),
+]

@@ -1,0 +1,67 @@
+"""Where the counter can be lost with the server's data: it is noticed, repaired, and never runs back."""
+
+import pytest
+
+import asyncdlock
+from tests.contract.cases import Case
+from tests.contract.fixtures import Connect
+
+
+@pytest.fixture
+def liftable(case: Case, locks: asyncdlock.LockClient) -> asyncdlock.LockClient:
+    if not locks.capabilities.fence_floor:
+        pytest.skip(f"the fences of {case.name} come from its own log")
+    return locks
+
+
+async def test_raise_fence_lifts_every_later_fence(
+    liftable: asyncdlock.LockClient, connect: Connect, key: str
+) -> None:
+    async with liftable.hold(key) as before:
+        pass
+    await liftable.raise_fence(key, above=1_000_000)
+    async with connect().hold(key) as lifted:
+        assert lifted.fence > 1_000_000 > before.fence
+    await liftable.raise_fence(key, above=10)
+    async with liftable.hold(key) as later:
+        assert later.fence > lifted.fence, "a floor never lowers"
+
+
+async def test_a_key_never_locked_before_can_be_raised(liftable: asyncdlock.LockClient, key: str) -> None:
+    await liftable.raise_fence(key, above=41)
+    async with liftable.hold(key) as handle:
+        assert handle.fence == 42
+    await liftable.raise_fence(f"{key}-0", above=0)
+    async with liftable.hold(f"{key}-0") as handle:
+        assert handle.fence == 1
+
+
+@pytest.mark.parametrize("top", [2**53 - 3, 2**53, 2**60 + 1, 2**63 - 1000])
+async def test_fences_stay_exact_beyond_two_to_the_53(
+    liftable: asyncdlock.LockClient, connect: Connect, key: str, top: int
+) -> None:
+    await liftable.raise_fence(key, above=top)
+    fences = []
+    for client in (liftable, connect(), liftable, connect(), liftable):
+        async with client.hold(key) as handle:
+            fences.append(handle.fence)
+    assert fences[0] == top + 1
+    assert fences == sorted(set(fences))
+
+
+@pytest.mark.parametrize("above", [-1, 2**63 - 1, 2**64])
+async def test_a_floor_outside_the_range_is_refused(
+    liftable: asyncdlock.LockClient, key: str, above: int
+) -> None:
+    with pytest.raises(ValueError, match="fence"):
+        await liftable.raise_fence(key, above=above)
+    assert liftable.backend.commands == 0
+
+
+async def test_a_backend_whose_fences_cannot_be_raised_says_so(
+    case: Case, locks: asyncdlock.LockClient, key: str
+) -> None:
+    if locks.capabilities.fence_floor:
+        pytest.skip(f"the fences of {case.name} can be raised")
+    with pytest.raises(asyncdlock.LockError, match="cannot be raised"):
+        await locks.raise_fence(key, above=1)

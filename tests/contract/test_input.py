@@ -1,0 +1,139 @@
+"""Keys and times: what is taken, and what is refused before anything is sent."""
+
+import math
+from typing import Any
+
+import pytest
+
+import asyncdlock
+from tests.contract.fixtures import Connect
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ("", "empty"),
+        ("a\0b", "NUL"),
+        ("x" * 1025, "1024"),
+        ("é" * 513, "1024"),
+        ("\ud800", "Unicode"),
+        (b"bytes", "str"),
+        (None, "str"),
+        (7, "str"),
+    ],
+    ids=["empty", "nul", "long", "long-utf8", "surrogate", "bytes", "none", "int"],
+)
+async def test_a_bad_key_is_refused_and_nothing_is_sent(
+    locks: asyncdlock.LockClient, bad: Any, why: str
+) -> None:
+    for call in (locks.acquire, locks.try_acquire):
+        with pytest.raises(asyncdlock.InvalidKey, match=why) as caught:
+            await call(bad)
+        assert isinstance(caught.value, ValueError)
+    with pytest.raises(asyncdlock.InvalidKey, match=why):
+        async with locks.hold(bad):
+            pass
+    with pytest.raises(asyncdlock.InvalidKey, match=why):
+        await locks.raise_fence(bad, above=1)
+    assert locks.backend.commands == 0
+
+
+@pytest.mark.parametrize("bad", [0, 0.0, -1, math.nan, math.inf, -math.inf, 2.0**31, "10", None, 1j])
+async def test_a_bad_ttl_is_refused_and_nothing_is_sent(
+    locks: asyncdlock.LockClient, key: str, bad: Any
+) -> None:
+    for call in (locks.acquire, locks.try_acquire):
+        with pytest.raises(ValueError, match="ttl must be a positive number of seconds"):
+            await call(key, ttl=bad)
+    assert locks.backend.commands == 0
+
+
+async def test_a_ttl_that_the_server_cannot_do_is_refused(locks: asyncdlock.LockClient, key: str) -> None:
+    can = locks.capabilities
+    with pytest.raises(ValueError, match="shortest"):
+        await locks.acquire(key, ttl=can.min_ttl * 0.9)
+    if can.ttl_step:
+        with pytest.raises(ValueError, match="multiples"):
+            await locks.acquire(key, ttl=can.min_ttl + can.ttl_step / 2)
+    assert locks.backend.commands == 0
+    shortest = await locks.acquire(key, ttl=can.min_ttl)
+    await shortest.release()
+
+
+@pytest.mark.parametrize("name", ["timeout", "max_hold"])
+@pytest.mark.parametrize("bad", [math.nan, "10", 1j])
+async def test_other_times_must_be_numbers(
+    locks: asyncdlock.LockClient, key: str, name: str, bad: Any
+) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        await locks.acquire(key, **{name: bad})
+    assert locks.backend.commands == 0
+
+
+@pytest.mark.parametrize("bad", [0, -1.0])
+async def test_max_hold_must_be_positive(
+    locks: asyncdlock.LockClient, connect: Connect, key: str, bad: float
+) -> None:
+    with pytest.raises(ValueError, match="max_hold must be a positive number"):
+        await locks.try_acquire(key, max_hold=bad)
+    with pytest.raises(ValueError, match="max_hold must be a positive number"):
+        connect(max_hold=bad)
+
+
+async def test_an_endless_timeout_waits(locks: asyncdlock.LockClient, key: str) -> None:
+    handle = await locks.acquire(key, timeout=math.inf)
+    assert await handle.release()
+
+
+ODD_KEYS = [
+    "ключ-鍵-🔑",
+    "with space",
+    " ",
+    "a/b//c/",
+    "/",
+    ".",
+    "..",
+    "a/../b",
+    "{tag}:x",
+    "x{tag}",
+    "a{b",
+    "a}b",
+    "{}",
+    "{}{a}",
+    "{",
+    "line\nbreak\r\n",
+    "tab\t%00%2F",
+    "x" * 1024,
+    "é" * 512,
+    "*?[x]",
+    "\x01\x7f\x80\u2028",
+]
+
+
+async def test_any_text_is_a_key(connect: Connect) -> None:
+    one, two = connect(), connect()
+    for odd in ODD_KEYS:
+        handle = await one.acquire(odd, timeout=30.0)
+        assert handle.key == odd
+        assert await two.try_acquire(odd) is None
+        await handle.renew()
+        assert await handle.release() is True
+        again = await two.acquire(odd, timeout=30.0)
+        assert again.fence > handle.fence
+        assert await again.release() is True
+
+
+async def test_keys_that_look_alike_are_different_locks(locks: asyncdlock.LockClient, key: str) -> None:
+    names = [
+        key,
+        f"{{{key}}}",
+        f"{key}/",
+        f"/{key}",
+        f"{key} ",
+        f"{key}%2F",
+        key.upper(),
+        f"é{key}",
+        f"e\u0301{key}",
+    ]
+    handles = [await locks.acquire(name, timeout=10.0) for name in names]
+    assert all([await handle.release() for handle in handles])
