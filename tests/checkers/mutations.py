@@ -223,6 +223,13 @@ def acknowledged_elsewhere(history: History) -> Iterator[History]:
             yield copy
 
 
+def written_by_another(history: History) -> Iterator[History]:
+    """The log has the write under this fence, but from somebody else."""
+    for copy, decision in _acknowledged(history):
+        decision.owner = "somebody else"
+        yield copy
+
+
 def recorded_twice(history: History) -> Iterator[History]:
     for row in history.rows:
         copy = deepcopy(history)
@@ -236,6 +243,51 @@ def granted_before_called(history: History) -> Iterator[History]:
             copy = deepcopy(history)
             copy.rows[index].granted, copy.rows[index].called = row.called, row.granted
             yield copy
+
+
+def released_before_granted(history: History) -> Iterator[History]:
+    for index, row in enumerate(history.rows):
+        if row.granted is not None and row.released is not None:
+            copy = deepcopy(history)
+            copy.rows[index].released = row.granted - 1
+            yield copy
+
+
+def grant_forgotten(history: History) -> Iterator[History]:
+    for index, row in enumerate(history.rows):
+        if row.granted is not None:
+            copy = deepcopy(history)
+            copy.rows[index].granted = None
+            yield copy
+
+
+def sending_forgotten(history: History) -> Iterator[History]:
+    for index, row in enumerate(history.rows):
+        if row.write in ("accepted", "stale", "unknown"):
+            copy = deepcopy(history)
+            copy.rows[index].write_sent = None
+            yield copy
+
+
+def owner_shared(history: History) -> Iterator[History]:
+    """Two arrivals under one owner, the second of which wrote nothing that could contradict it."""
+    for row in history.rows:
+        if row.owner is not None:
+            copy = deepcopy(history)
+            copy.rows.append(Row(10_000, 0, 0, row.key, 0, owner=row.owner))
+            yield copy
+
+
+def number_repeated(history: History) -> Iterator[History]:
+    """Two decisions under one number of the log."""
+    if history.log:
+        copy = deepcopy(history)
+        copy.rows.append(Row(10_000, 0, 0, "elsewhere", 0, owner="one more"))
+        assert copy.log is not None
+        again = Decision("elsewhere", copy.log[-1].seq, 0, outcome="conflict", owner="one more")
+        again.started = again.decided = copy.log[-1].decided
+        copy.log.append(again)
+        yield copy
 
 
 def log_withheld(history: History) -> Iterator[History]:
@@ -271,8 +323,18 @@ HARMFUL: dict[Callable[[History], Iterator[History]], set[str]] = {
     writes_swapped: {"exclusion"},
     mark_lowered: {"stale_writes", "agreement"},
     acknowledged_elsewhere: {"lost_updates"},
+    written_by_another: {"lost_updates"},
 }
 """Mutation -> the checks that must find it, one of them at least."""
 
-CONFUSING = [recorded_twice, granted_before_called, log_withheld]
+CONFUSING = [
+    recorded_twice,
+    granted_before_called,
+    released_before_granted,
+    grant_forgotten,
+    sending_forgotten,
+    owner_shared,
+    number_repeated,
+    log_withheld,
+]
 """Mutations after which a history says nothing reliable."""

@@ -1,6 +1,7 @@
 """History files: what is written is read, a killed writer leaves its prefix, parts merge."""
 
 import gzip
+import json
 import os
 import signal
 import subprocess
@@ -95,12 +96,14 @@ def test_decisions_faults_and_notes_are_read_back(tmp_path: Path) -> None:
 
 def test_every_line_is_json_of_its_own_for_other_tools(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl.gz"
+    rows = some_rows(100)
+    rows[50].key = "a],[b"
     with HistoryWriter(path, Row, origin_ns=0) as writer:
-        writer.write(some_rows(100))
+        writer.write(rows)
     with gzip.open(path, "rt") as file:
-        lines = file.read().splitlines()
+        lines = [json.loads(line) for line in file]
     assert len(lines) == 102
-    assert lines[1].startswith('[0,0,0,"account:42",')
+    assert [line[3] for line in lines[1:-1]] == [row.key for row in rows]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
@@ -209,6 +212,16 @@ def test_an_empty_log_is_a_log_and_no_log_is_none(tmp_path: Path) -> None:
     assert load_run(tmp_path).log is None
     HistoryWriter(tmp_path / RESOURCE_FILE, Decision, origin_ns=0).close()
     assert load_run(tmp_path).log == []
+
+
+@pytest.mark.parametrize("broken", [HISTORY_FILE, RESOURCE_FILE])
+def test_a_run_is_complete_only_if_each_of_its_files_is(tmp_path: Path, broken: str) -> None:
+    HistoryWriter(tmp_path / HISTORY_FILE, Row, origin_ns=0).close()
+    HistoryWriter(tmp_path / RESOURCE_FILE, Decision, origin_ns=0).close()
+    assert load_run(tmp_path).complete
+    content = (tmp_path / broken).read_bytes()
+    (tmp_path / broken).write_bytes(content[:-25])
+    assert not load_run(tmp_path).complete
 
 
 def test_a_row_by_hand_needs_only_what_has_no_default(tmp_path: Path) -> None:
