@@ -251,6 +251,8 @@ class History:
     rows: list[Row] = field(default_factory=list)
     log: list[Decision] | None = None
     """In the resource's order; `None` when the resource's log is not there."""
+    log_after: int = 0
+    """The log holds what was decided after this number: what came before was not this run's."""
     faults: list[Fault] = field(default_factory=list)
     config: Mapping[str, Any] = field(default_factory=dict)
     complete: bool = True
@@ -301,6 +303,7 @@ def _load(paths: Sequence[Path]) -> History:
                     history.config = {**history.config, **line.config}
                 else:
                     logged = True
+                    history.log_after = line.config.get("after", 0)
                     # A resource knows only its own clock; the run's start is in the arrivals' header.
                     shift = 0 if line.times == "relative" else line.origin_ns if origin is None else origin
             elif type(line) is Fault:

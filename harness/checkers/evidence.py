@@ -106,7 +106,7 @@ class Evidence:
     @cached_property
     def from_the_start(self) -> bool:
         """Whether nothing is missing from the log: a resource in memory drops its oldest rows."""
-        return self.history.complete and (not self.log or self.log[0].seq <= 1)
+        return self.history.complete and (not self.log or self.log[0].seq <= self.history.log_after + 1)
 
 
 def _in_order(row: Row) -> bool:

@@ -66,6 +66,20 @@ def test_an_empty_history_breaks_nothing() -> None:
     assert verdict_of(run_checks(History([], []))) == "ok"
 
 
+@pytest.mark.parametrize(("after", "verdict"), [(40, "violated"), (0, "unknown")])
+def test_a_log_that_begins_where_the_run_did_leaves_no_excuse_for_a_missing_write(
+    after: int, verdict: str
+) -> None:
+    """A resource that was used before begins its log with a later number; one that forgets does, too."""
+    history = well_behaved_history(5, keys=1)
+    assert history.log is not None
+    del history.log[0]
+    for decision in history.log:
+        decision.seq += 39
+    history.log_after = after
+    assert run_checks(history)["lost_updates"].verdict == verdict
+
+
 def test_a_result_becomes_json_as_the_summary_wants_it() -> None:
     result = CheckResult("violated", ["two writers"], {"accepted": 2})
     assert json.loads(json.dumps(result.to_json())) == {

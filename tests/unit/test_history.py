@@ -197,12 +197,15 @@ def test_merging_a_killed_processs_part_keeps_its_prefix_and_says_so(tmp_path: P
 def test_the_resources_clock_is_moved_to_the_runs_start(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path / HISTORY_FILE, Row, origin_ns=1_000_000) as arrivals:
         arrivals.write(some_rows(1))
-    resource = HistoryWriter(tmp_path / RESOURCE_FILE, Decision, origin_ns=0, times="monotonic")
+    resource = HistoryWriter(
+        tmp_path / RESOURCE_FILE, Decision, origin_ns=0, times="monotonic", config={"after": 10}
+    )
     with resource as log:
-        log.write([Decision("k", 2, 5, started=1_000_300, decided=1_000_400), Decision("k", 1, 4)])
+        log.write([Decision("k", 12, 5, started=1_000_300, decided=1_000_400), Decision("k", 11, 4)])
     history = load_run(tmp_path)
     assert history.log is not None
-    assert [decision.seq for decision in history.log] == [1, 2], "in the resource's order"
+    assert history.log_after == 10
+    assert [decision.seq for decision in history.log] == [11, 12], "in the resource's order"
     assert (history.log[1].started, history.log[1].decided) == (300, 400)
 
 
@@ -220,7 +223,7 @@ def test_a_run_is_complete_only_if_each_of_its_files_is(tmp_path: Path, broken: 
     HistoryWriter(tmp_path / RESOURCE_FILE, Decision, origin_ns=0).close()
     assert load_run(tmp_path).complete
     content = (tmp_path / broken).read_bytes()
-    (tmp_path / broken).write_bytes(content[:-25])
+    (tmp_path / broken).write_bytes(content[:-12])
     assert not load_run(tmp_path).complete
 
 
