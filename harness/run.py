@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import shutil
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from harness.report.summary_json import write_summary
 from harness.targets import LockServer, Resource, fenced_resource, lock_server
 
 HLOG_FILE = "latency.hlog"
+_COLLECT_WITHIN = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,20 @@ async def _collect(
     reported = None
     if server.died():
         failures.append("the lock server died during the run")
-    try:
-        await resource.save_log(folder / RESOURCE_FILE, result.start)
-        reported = await resource.stale_rejections()
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-        (folder / RESOURCE_FILE).unlink(missing_ok=True)
-        failures.append(f"the resource did not answer any more at the end: {error or type(error).__name__}")
+    deadline = time.monotonic() + _COLLECT_WITHIN
+    while True:
+        try:
+            await resource.save_log(folder / RESOURCE_FILE, result.start)
+            reported = await resource.stale_rejections()
+            break
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            # It may be starting again: what it has decided is durable, and worth waiting for.
+            if resource.died or time.monotonic() > deadline:
+                (folder / RESOURCE_FILE).unlink(missing_ok=True)
+                reason = str(error) or type(error).__name__
+                failures.append(f"the resource did not answer any more at the end: {reason}")
+                break
+        await asyncio.sleep(0.1)
     return failures, reported
 
 

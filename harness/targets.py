@@ -13,7 +13,7 @@ import aiohttp
 from harness import servers
 from harness.config import RunConfig, UsageError
 from harness.history import HistoryWriter
-from harness.resource.process import spawn
+from harness.resource.process import ResourceProcess, spawn
 from harness.rows import Decision
 
 _REDLOCK_NODES = 5
@@ -76,11 +76,19 @@ def with_options(url: str, options: tuple[str, ...]) -> str:
 class Resource:
     """The fenced resource, seen from the judge's side: its health, its counters and its log."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, url: str, session: aiohttp.ClientSession, process: ResourceProcess | None = None
+    ) -> None:
         self.url = url.rstrip("/")
         self._session = session
+        self._process = process
         self._after = 0
         self._rejections = 0
+
+    @property
+    def died(self) -> bool:
+        """Whether a resource that was started for the run has ended since."""
+        return self._process is not None and not self._process.running
 
     async def begin(self) -> None:
         """Note where log and counters stand, so that an earlier run's writes are not counted.
@@ -109,7 +117,8 @@ class Resource:
             reply.raise_for_status()
             for line in (await reply.text()).splitlines():
                 if line.startswith("resource_stale_token_rejections_total "):
-                    return int(float(line.split()[1])) - self._rejections
+                    # A resource that was restarted meanwhile counts from zero again.
+                    return max(int(float(line.split()[1])) - self._rejections, 0)
         raise ValueError("its /metrics has no resource_stale_token_rejections_total")
 
     async def save_log(self, path: Path, origin: int) -> None:
@@ -144,13 +153,14 @@ async def fenced_resource(config: RunConfig) -> AsyncIterator[Resource]:
     """
     async with contextlib.AsyncExitStack() as stack:
         url = config.resource_url
+        process = None
         if url is None:
             process = await stack.enter_async_context(spawn(fence="on" if config.fence else "off"))
             url = process.url
         elif urlsplit(url).scheme not in ("http", "https"):
             raise UsageError(f"--resource-url {url!r} must start with http:// or https://")
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=_PATIENCE))
-        resource = Resource(url, session)
+        resource = Resource(url, session, process)
         await resource.begin()
         yield resource
 
