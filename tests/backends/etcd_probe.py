@@ -21,7 +21,7 @@ def claim(key: str, ttl: float = 5.0) -> Claim:
     return Claim(key, _owners.new(), ttl)
 
 
-async def until(condition: Callable[[], Awaitable[bool] | bool], what: str, within: float = 30.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool] | object], what: str, within: float = 30.0) -> None:
     """Wait for a condition instead of for a time."""
     try:
         async with asyncio.timeout(within):

@@ -60,6 +60,30 @@ async def test_holders_and_waiters_move_to_another_member(fault: str, etcd_clust
 
 
 @pytest.mark.faults
+async def test_a_waiter_on_a_frozen_member_keeps_its_place(etcd_cluster: EtcdCluster) -> None:
+    """Nothing but an unanswered keep-alive tells it to move, and that has to be in time for its lease."""
+    frozen = another(await etcd_cluster.leader(), etcd_cluster)
+    probe = Probe(await etcd_cluster.leader())
+    elsewhere = "etcd://" + ",".join(node.address for node in etcd_cluster if node is not frozen)
+    backend = from_url(etcd_cluster.url)
+    while backend.endpoint != frozen.address:  # a client starts with any member
+        backend = from_url(etcd_cluster.url)
+    async with client(elsewhere) as holder:
+        first = await holder.acquire(claim("cluster:frozen", ttl=60))
+        waiting = asyncio.create_task(backend.acquire(claim("cluster:frozen", ttl=6)))
+        await until(lambda: backend.stats.watches == 1, "waiting")
+        place = (await probe.queue("cluster:frozen"))[1]
+        frozen.pause()
+        await until(lambda: backend.endpoint != frozen.address, "it has moved")
+        await asyncio.sleep(6)  # the lease would be gone by now
+        await holder.release(first.claim)
+        async with asyncio.timeout(30):
+            assert (await waiting).fence == place.mod_revision
+        await backend.aclose()
+        frozen.resume()
+
+
+@pytest.mark.faults
 async def test_the_leader_dies_under_load_and_no_two_hold_a_lock(etcd_cluster: EtcdCluster) -> None:
     """Grants come in the order of their fences, waiters go on, and nothing is left at the end."""
     leader = await etcd_cluster.leader()

@@ -157,9 +157,12 @@ async def test_a_lock_that_nobody_renews_ends_although_its_lease_lives_on(
     renewed = await backend.acquire(claim("wire:renewed", ttl=1))
     other = from_url(etcd_url)
     waiting = asyncio.create_task(other.acquire(claim("wire:lapsing", ttl=1)))
-    while not waiting.done():
+
+    async def taken_over() -> bool:
         assert await backend.renew([renewed]) == [LeaseState.RENEWED]
-        await asyncio.sleep(0.1)
+        return waiting.done()
+
+    await until(taken_over, "the lapsed lock has a new holder")
     assert (await waiting).fence > lapsing.fence
     assert time.monotonic() >= lapsing.expires_at
     assert len(await probe.queue("wire:renewed")) == 1

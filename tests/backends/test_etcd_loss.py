@@ -80,9 +80,11 @@ async def test_a_cancelled_claim_is_undone_also_when_its_reply_never_came(
     attempt = asyncio.create_task(behind.acquire(mine))
     await probe.waits(mine.key, 1)
     attempt.cancel()
+    sent = behind.stats.transactions
     release = asyncio.create_task(behind.release(mine))
     await asyncio.wait({attempt, release}, timeout=0.1)
     assert attempt.cancelled() and not release.done()
+    assert behind.stats.transactions == sent, "a release must not overtake the claim that it undoes"
     proxy.cut()
     await release
     assert await probe.queue(mine.key) == []
@@ -166,8 +168,7 @@ async def test_cancelled_at_any_await_a_waiter_leaves_nothing(
         theirs, mine = claim("loss:contended"), claim("loss:contended")
         await other.acquire(theirs)
         attempt = asyncio.create_task(cancelled_at(step, backend.acquire(mine)))
-        while not attempt.done() and not backend.stats.watches:
-            await asyncio.sleep(0.001)
+        await until(lambda: attempt.done() or backend.stats.watches, "waiting or cancelled")  # noqa: B023
         await other.release(theirs)
         was_cancelled = await attempt
         await backend.release(mine)
