@@ -13,7 +13,7 @@ from harness.history import Decision, Row
 @checker
 def agreement(evidence: Evidence) -> CheckResult:
     """Refusals had a reason, failures had no effect, and every decision belongs to an arrival."""
-    findings = Findings()
+    findings = evidence.findings()
     told = Counter([row.write for row in evidence.rows])
     did = Counter([decision.outcome for decision in evidence.log])
     happened = 0

@@ -22,11 +22,19 @@ class Evidence:
     def __init__(self, history: History) -> None:
         self.history = history
 
+    def findings(self) -> Findings:
+        """An empty collection, whose findings name the arrivals behind the owners."""
+        return Findings(lambda: self._arrivals)
+
+    @cached_property
+    def _arrivals(self) -> dict[str, int]:
+        return {row.owner: row.id for row in self.history.rows if row.owner is not None}
+
     @cached_property
     def rows(self) -> Sequence[Row]:
         """The arrivals: each once, each attempt with an owner of its own, its times in order."""
         rows = self.history.rows
-        findings = Findings()
+        findings = self.findings()
         for row in _repeated(rows, "id"):
             findings.unknown("{} is recorded twice", row)
         for row in _repeated([row for row in rows if row.owner is not None], "owner"):
@@ -47,7 +55,7 @@ class Evidence:
         log = self.history.log
         if log is None:
             raise Unsound(["there is no log of the resource: nobody but the clients can tell what it did"])
-        findings = Findings()
+        findings = self.findings()
         for decision in _repeated(log, "seq"):
             findings.unknown("number {} is twice in the resource's log", decision.seq)
         # Decisions may overlap in time; but one that began when a later one was already over was

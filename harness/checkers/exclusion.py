@@ -14,7 +14,7 @@ from itertools import pairwise
 from harness.checkers.evidence import Evidence
 from harness.checkers.realtime import regressions
 from harness.checkers.registry import checker
-from harness.checkers.result import CheckResult, Findings
+from harness.checkers.result import CheckResult
 from harness.checkers.words import seconds
 from harness.history import Decision
 
@@ -24,7 +24,7 @@ def exclusion(evidence: Evidence) -> CheckResult:
     """No write is accepted after a later holder's; no two owners write under one fence."""
     if evidence.history.log is None:
         return _from_replies(evidence)
-    findings = Findings()
+    findings = evidence.findings()
     judged = unfenced = 0
     for decisions in evidence.accepted.values():
         latest: Decision | None = None
@@ -57,7 +57,7 @@ def _displaced(evidence: Evidence) -> int:
 
 def _from_replies(evidence: Evidence) -> CheckResult:
     """Without the resource's log: only what the order of the clients' requests proves."""
-    findings = Findings()
+    findings = evidence.findings()
     judged = 0
     for grants in evidence.grants.values():
         writes = [row for row in grants if row.write == "accepted" and row.write_done is not None]

@@ -20,7 +20,7 @@ MAX_FENCE = 2**63 - 1
 @checker
 def fence_order(evidence: Evidence) -> CheckResult:
     """Per key: no fence twice, none out of range, and none below an earlier grant's."""
-    findings = Findings()
+    findings = evidence.findings()
     judged = 0
     for key, grants in evidence.grants.items():
         judged += len(grants)

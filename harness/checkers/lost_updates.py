@@ -16,7 +16,7 @@ from harness.history import Decision, Row
 @checker
 def lost_updates(evidence: Evidence) -> CheckResult:
     """No acknowledged write is missing, none took effect twice, no key fell back to an older version."""
-    findings = Findings()
+    findings = evidence.findings()
     acknowledged = 0
     for row in evidence.rows:
         if row.write == "accepted":

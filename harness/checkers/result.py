@@ -1,6 +1,6 @@
 """What a checker says: a verdict, and findings that a person can read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -46,9 +46,11 @@ class Findings:
     """Collects findings. They are worded only for as long as they will be listed: there may be a million.
 
     A finding is a `str.format` template and what goes in, where rows and decisions describe themselves.
+    `arrivals` tells which arrival is behind an owner, and is asked when the first finding is worded.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arrivals: Callable[[], Mapping[str, int]] = dict) -> None:
+        self._arrivals = arrivals
         self._listed: dict[Verdict, list[str]] = {"violated": [], "unknown": []}
         self._count: dict[Verdict, int] = {"violated": 0, "unknown": 0}
 
@@ -63,7 +65,8 @@ class Findings:
     def _add(self, verdict: Verdict, sentence: str, subjects: tuple[object, ...]) -> None:
         self._count[verdict] += 1
         if self._count[verdict] <= _LISTED:
-            self._listed[verdict].append(sentence.format(*map(in_words, subjects)))
+            arrivals = self._arrivals()
+            self._listed[verdict].append(sentence.format(*(in_words(it, arrivals) for it in subjects)))
 
     def listed(self) -> list[str]:
         """The worst first."""

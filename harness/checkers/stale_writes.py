@@ -2,13 +2,13 @@
 
 from harness.checkers.evidence import Evidence
 from harness.checkers.registry import checker
-from harness.checkers.result import CheckResult, Findings
+from harness.checkers.result import CheckResult
 
 
 @checker
 def stale_writes(evidence: Evidence) -> CheckResult:
     """Per key: every accepted write exceeds all before it, and the mark is never forgotten."""
-    findings = Findings()
+    findings = evidence.findings()
     refused = 0
     highest: dict[str, tuple[int, int]] = {}
     marks: dict[str, int] = {}

@@ -1,13 +1,18 @@
 """Rows and decisions in the words of a finding."""
 
+from collections.abc import Mapping
+
 from harness.history import Decision, Row
 
 
-def in_words(subject: object) -> object:
-    """A row as an arrival, a decision as a write; anything else as it is."""
+def in_words(subject: object, arrivals: Mapping[str, int]) -> object:
+    """A row as an arrival, a decision as a write; anything else as it is.
+
+    `arrivals` tells which arrival is behind an owner.
+    """
     if isinstance(subject, Row):
         return arrival(subject)
-    return write(subject) if isinstance(subject, Decision) else subject
+    return write(subject, arrivals) if isinstance(subject, Decision) else subject
 
 
 def arrival(row: Row) -> str:
@@ -15,8 +20,11 @@ def arrival(row: Row) -> str:
     return f"arrival {row.id} (key {row.key!r}{fence})"
 
 
-def write(decision: Decision) -> str:
-    by = "" if decision.owner is None else f" of {decision.owner}"
+def write(decision: Decision, arrivals: Mapping[str, int]) -> str:
+    by = ""
+    if decision.owner is not None:
+        known = arrivals.get(decision.owner)
+        by = f" of {decision.owner}" if known is None else f" of arrival {known}"
     number = f".{decision.fence_seq}" if decision.fence_seq else ""
     at = seconds(decision.decided)
     return f"write #{decision.seq}{by} with fence {decision.token}{number} on {decision.key!r} at {at}"

@@ -46,7 +46,7 @@ def test_findings_are_printed_under_their_check(capsys: pytest.CaptureFixture[st
     lines = capsys.readouterr().out.splitlines()
     (at,) = (number for number, line in enumerate(lines) if line.startswith("exclusion "))
     assert "violated" in lines[at]
-    assert lines[at + 1].startswith("  - two writers: write #2 of owner-1 with fence 33")
+    assert lines[at + 1].startswith("  - two writers: write #2 of arrival 1 with fence 33")
 
 
 def test_json_holds_checks_and_order(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,11 +53,13 @@ def test_twenty_findings_are_listed_and_the_rest_counted_violations_first() -> N
 
 def test_a_finding_names_who_what_and_when() -> None:
     row = Row(7, 0, 3, "account:{1}", 0, granted=5, fence=33, owner="me")
-    decision = Decision("account:{1}", 9, 34, fence_seq=2, decided=1_500_000_000, owner="you")
-    findings = Findings()
-    findings.violated("{} before {}", row, decision)
+    mine = Decision("account:{1}", 8, 33, decided=1_400_000_000, owner="me")
+    other = Decision("account:{1}", 9, 34, fence_seq=2, decided=1_500_000_000, owner="you")
+    findings = Evidence(History([row], [mine, other])).findings()
+    findings.violated("{} did {} before {}", row, mine, other)
     assert findings.listed() == [
-        "arrival 7 (key 'account:{1}', fence 33) before "
+        "arrival 7 (key 'account:{1}', fence 33) did "
+        "write #8 of arrival 7 with fence 33 on 'account:{1}' at 1.400000 s before "
         "write #9 of you with fence 34.2 on 'account:{1}' at 1.500000 s"
     ]
 
