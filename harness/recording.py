@@ -8,6 +8,8 @@ Six latencies are kept, in nanoseconds:
     write              write_sent → write_done
     release            write_done → released
     schedule_lag       when the pacer let the arrival go, less when it was due
+
+Arrivals that were never granted are in none of them: read `timed_out` and `abandoned` beside them.
 """
 
 from base64 import b64decode, b64encode
