@@ -208,7 +208,7 @@ def test_writable_volumes_of_the_image_belong_to_its_user() -> None:
 
 def test_the_resource_is_started_with_flags_that_it_knows() -> None:
     subcommand, *arguments = SERVICES["resource"]["command"]
-    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
     resource_command.add_arguments(parser)
     parsed = parser.parse_args(arguments)
     assert subcommand == "resource"
