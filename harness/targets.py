@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import aiohttp
 
+import asyncdlock
 from harness import servers
 from harness.config import RunConfig, UsageError
 from harness.history import HistoryWriter
@@ -36,11 +37,22 @@ async def lock_server(config: RunConfig) -> AsyncIterator[LockServer]:
     :raises ServerError: it cannot be started; says what to install.
     """
     if config.url is not None:
-        yield LockServer(with_options(config.url, config.options), lambda: False)
+        url = with_options(config.url, config.options)
+        await _check_url(url)
+        yield LockServer(url, lambda: False)
         return
     async with contextlib.AsyncExitStack() as stack:
         url, nodes = await _start(config.backend, stack)
         yield LockServer(with_options(url, config.options), lambda: any(not node.running for node in nodes))
+
+
+async def _check_url(url: str) -> None:
+    """:raises UsageError: no lock client can be made for it; nothing is sent to find out."""
+    try:
+        client = asyncdlock.connect(url)
+    except (ValueError, ImportError) as error:
+        raise UsageError(str(error)) from None
+    await client.aclose()
 
 
 async def _start(backend: str, stack: contextlib.AsyncExitStack) -> tuple[str, list[servers.Server]]:

@@ -41,7 +41,7 @@ async def test_every_arrival_is_served_once_and_none_early() -> None:
     runner = Runner(fleet.serve, fleet.give_up, contenders=10, observe_lag=lags.append)
     await runner.run(share(offsets(2000, 0.2), 0, 1), start=now())
     await runner.drain(10)
-    assert [number for _, number, _ in fleet.served] == list(range(400))
+    assert sorted(number for _, number, _ in fleet.served) == list(range(400))
     assert runner.offered == runner.dispatched == 400
     assert len(lags) == 400
     assert min(lags) >= 0
@@ -149,10 +149,10 @@ async def test_a_rate_beyond_all_means_still_lets_contenders_run() -> None:
         order.append("served")
 
     runner = Runner(serve, lambda *_: None, contenders=1000, observe_lag=lambda lag: order.append("admitted"))
-    await runner.run(share(offsets(1e9, 1e-5), 0, 1), start=now() - NANOSECONDS)
+    await runner.run(share(offsets(1e9, 2e-6), 0, 1), start=now() - NANOSECONDS)
     await runner.drain(10)
-    assert order.count("served") == 10_000
-    assert order.index("served") < 1000
+    assert order.count("served") == 2000
+    assert order.index("served") < 500
 
 
 async def test_a_defect_in_a_contender_stops_the_run_and_is_raised() -> None:
