@@ -15,10 +15,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
+from harness import exits
 from harness.config import UsageError
-
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 
 class Command(NamedTuple):
@@ -89,16 +87,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(result or 0)
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("harness: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return exits.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone, as in `| head`; there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_USAGE
+        return exits.USAGE
     except Exception as error:
         if not isinstance(error, _expected()):
             raise
         print(f"harness: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return exits.USAGE
 
 
 def _expected() -> tuple[type[Exception], ...]:
@@ -201,7 +199,7 @@ class Parser(argparse.ArgumentParser):
         message = message.removeprefix("argument ")
         if message.startswith("unrecognized arguments: "):
             message = self._unknown(message.removeprefix("unrecognized arguments: ").split()[0])
-        self.exit(EXIT_USAGE, f"{self.prog}: {message} (see --help)\n")
+        self.exit(exits.USAGE, f"{self.prog}: {message} (see --help)\n")
 
     def _unknown(self, word: str) -> str:
         known = [option for action in self._actions for option in action.option_strings]

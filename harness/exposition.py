@@ -1,11 +1,10 @@
 """/metrics over several processes: members export what they counted, the parent serves the sum."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 Exported = list[list[Any]]
 
@@ -37,13 +36,3 @@ def merge(parts: Iterable[Exported]) -> Iterator[Metric]:
     for (name, sample, labels), value in totals.items():
         families[name].add_sample(sample, dict(labels), value)
     yield from families.values()
-
-
-class Merged(Collector):
-    """A collector over the latest exports of a fleet."""
-
-    def __init__(self) -> None:
-        self.latest: Sequence[Exported] = ()
-
-    def collect(self) -> Iterator[Metric]:
-        yield from merge(self.latest)

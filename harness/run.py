@@ -25,7 +25,7 @@ from harness.history import HISTORY_FILE, RESOURCE_FILE, HistoryWriter, Row, loa
 from harness.hlog import write_hlog
 from harness.report.html import write_html
 from harness.report.summary_json import write_summary
-from harness.targets import LockServer, Resource, fenced_resource, lock_server
+from harness.targets import LockServer, Resource, check_urls, fenced_resource, lock_server
 
 HLOG_FILE = "latency.hlog"
 _COLLECT_WITHIN = 15.0
@@ -60,6 +60,7 @@ async def run_load(
     :raises UsageError, ServerError: the run could not begin; nothing is left of it.
     """
     interrupted = interrupted or asyncio.Event()
+    await check_urls(config)
     folder = make_folder(Path(config.out), config.label)
     started = datetime.now(UTC)
     where = environment.describe()

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from harness import exits
 from harness.bounds import find_bound, measure_cycle
 from harness.config import RunConfig
 from harness.fleet import FleetResult
@@ -13,7 +14,6 @@ from harness.thresholds import Threshold
 from harness.trust import doubts
 
 SCHEMA = "asyncdlock-summary/1"
-EXIT_OK, EXIT_VIOLATED, EXIT_USAGE, EXIT_UNTRUSTED, EXIT_THRESHOLD, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 130
 _SHOWN_ERRORS = 5
 
 
@@ -88,14 +88,14 @@ def build(
 def exit_code(summary: Mapping[str, Any]) -> int:
     """What the process says to its caller; the gravest finding counts, after the user's own Ctrl-C."""
     if summary["interrupted"]:
-        return EXIT_INTERRUPTED
+        return exits.INTERRUPTED
     if summary["verdict"] == "violated":
-        return EXIT_VIOLATED
+        return exits.VIOLATED
     if summary["doubts"] or summary["verdict"] != "ok":
-        return EXIT_UNTRUSTED
+        return exits.UNTRUSTED
     if not all(judgement["passed"] for judgement in summary["thresholds"]):
-        return EXIT_THRESHOLD
-    return EXIT_OK
+        return exits.THRESHOLD
+    return exits.OK
 
 
 def _resource(history: History) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import aiohttp
 
 import asyncdlock
+from asyncdlock.backend import redact
 from harness import servers
 from harness.config import RunConfig, UsageError
 from harness.history import HistoryWriter
@@ -30,6 +31,23 @@ class LockServer:
     """Whether a server that was started for the run has ended since."""
 
 
+async def check_urls(config: RunConfig) -> None:
+    """Find out what can be found out without sending anything.
+
+    :raises UsageError: no client can be made for one of the URLs.
+    """
+    if config.resource_url and urlsplit(config.resource_url).scheme not in ("http", "https"):
+        raise UsageError(
+            f"--resource-url {redact(config.resource_url)!r} must start with http:// or https://"
+        )
+    if config.url is not None or config.backend == "memory":
+        try:
+            client = asyncdlock.connect(with_options(config.url or "memory://", config.options))
+        except (ValueError, ImportError) as error:
+            raise UsageError(str(error)) from None
+        await client.aclose()
+
+
 @contextlib.asynccontextmanager
 async def lock_server(config: RunConfig) -> AsyncIterator[LockServer]:
     """The server that `--url` names, or one of kind `--backend` for the length of the run.
@@ -37,22 +55,11 @@ async def lock_server(config: RunConfig) -> AsyncIterator[LockServer]:
     :raises ServerError: it cannot be started; says what to install.
     """
     if config.url is not None:
-        url = with_options(config.url, config.options)
-        await _check_url(url)
-        yield LockServer(url, lambda: False)
+        yield LockServer(with_options(config.url, config.options), lambda: False)
         return
     async with contextlib.AsyncExitStack() as stack:
         url, nodes = await _start(config.backend, stack)
         yield LockServer(with_options(url, config.options), lambda: any(not node.running for node in nodes))
-
-
-async def _check_url(url: str) -> None:
-    """:raises UsageError: no lock client can be made for it; nothing is sent to find out."""
-    try:
-        client = asyncdlock.connect(url)
-    except (ValueError, ImportError) as error:
-        raise UsageError(str(error)) from None
-    await client.aclose()
 
 
 async def _start(backend: str, stack: contextlib.AsyncExitStack) -> tuple[str, list[servers.Server]]:
@@ -169,8 +176,6 @@ async def fenced_resource(config: RunConfig) -> AsyncIterator[Resource]:
         if url is None:
             process = await stack.enter_async_context(spawn(fence="on" if config.fence else "off"))
             url = process.url
-        elif urlsplit(url).scheme not in ("http", "https"):
-            raise UsageError(f"--resource-url {url!r} must start with http:// or https://")
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=_PATIENCE))
         resource = Resource(url, session, process)
         await resource.begin()

@@ -19,13 +19,12 @@ from prometheus_client import REGISTRY
 
 import asyncdlock
 from asyncdlock import AcquireTimeout, LockClient, LockError
+from harness import exits
 from harness.clock import now
 from harness.durations import parse_duration, parse_positive_duration
 from harness.flags import on_off, patience, port_number, positive_int, typed
 from harness.metrics import MetricsServer
 from harness.writer import FencedWriter, open_writer
-
-EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 3, 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +96,7 @@ async def run(args: argparse.Namespace) -> int:
             return await work
         except asyncio.CancelledError:
             say("interrupted")
-            return EXIT_INTERRUPTED
+            return exits.INTERRUPTED
 
 
 def say(event: str, **details: Any) -> None:
@@ -111,7 +110,7 @@ async def _turns(args: argparse.Namespace) -> int:
         client = asyncdlock.connect(args.url)
     except (ValueError, ImportError) as error:
         say("failed", error=str(error))
-        return EXIT_FAILED
+        return exits.UNTRUSTED
     async with client, contextlib.AsyncExitStack() as stack:
         writer = None
         if args.resource_url is not None:
@@ -125,7 +124,7 @@ async def _turns(args: argparse.Namespace) -> int:
             except (LockError, ValueError, OSError) as error:
                 say("failed", error=str(error))
                 failed = True
-        return EXIT_FAILED if failed else EXIT_OK
+        return exits.UNTRUSTED if failed else exits.OK
 
 
 async def _turn(args: argparse.Namespace, client: LockClient, writer: FencedWriter | None) -> bool:

@@ -1,0 +1,9 @@
+"""Exit codes: what the process tells its caller."""
+
+OK = 0
+VIOLATED = 1
+USAGE = 2
+UNTRUSTED = 3
+"""The figures or the verdict cannot be relied on: a late generator, a server that died."""
+THRESHOLD = 4
+INTERRUPTED = 130
