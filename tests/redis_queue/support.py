@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -32,11 +32,14 @@ def backend_of(client: LockClient) -> QueueBackend:
     return backend
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], what: str, within: float = PATIENT) -> None:
+async def eventually(
+    condition: Callable[[], Awaitable[bool]], what: str | Callable[[], str], within: float = PATIENT
+) -> None:
     """Wait until the condition holds; `what` names it should it not."""
     deadline = time.monotonic() + within
     while not await condition():
-        assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
+        wanted = what if isinstance(what, str) else what()
+        assert time.monotonic() < deadline, f"not within {within:g} s: {wanted}"
         await asyncio.sleep(0.005)
 
 
@@ -57,14 +60,17 @@ async def until_waiting(node: RedisNode, key: str, count: int) -> list[str]:
 
 
 async def until_clean(node: RedisNode, *, but: tuple[str, ...] = ()) -> None:
-    """Wait until the server stores nothing except fence counters and the keys named in `but`."""
+    """Wait until the server stores nothing except fence counters and the keys named in `but`.
+
+    For less than the time after which an abandoned queue ends by itself.
+    """
     left: list[str] = []
 
     async def clean() -> bool:
         left[:] = [key for key in await node.command("KEYS", "*") if not key.startswith("fence:")]
         return set(left) <= set(but)
 
-    await eventually(clean, f"nothing but fences on the server, still there: {left}")
+    await eventually(clean, lambda: f"nothing left on the server, there is {left}", within=PATIENT / 2)
 
 
 async def wires(node: RedisNode) -> int:
@@ -91,6 +97,19 @@ async def waiters(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+async def hold_in_turn(tasks: "Sequence[asyncio.Task[asyncdlock.Handle]]") -> list[asyncdlock.Handle]:
+    """Let each waiter have the lock and give it back; the handles in order of their grants."""
+    handles: list[asyncdlock.Handle] = []
+
+    async def turn(task: "asyncio.Task[asyncdlock.Handle]") -> None:
+        handle = await task
+        handles.append(handle)
+        await handle.release()
+
+    await asyncio.wait_for(asyncio.gather(*map(turn, tasks)), PATIENT)
+    return handles
 
 
 class QueueLog:

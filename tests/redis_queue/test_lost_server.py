@@ -7,7 +7,7 @@ import pytest
 from asyncdlock import BackendUnavailable
 from harness import servers
 from harness.servers import RedisNode
-from tests.redis_queue.support import PATIENT, fifo, until_clean, until_waiting, waiters
+from tests.redis_queue.support import PATIENT, fifo, hold_in_turn, until_clean, until_waiting, waiters
 
 pytestmark = pytest.mark.faults
 
@@ -20,13 +20,9 @@ async def test_waiters_outlast_a_restart_without_data(node: RedisNode) -> None:
             queued = await until_waiting(node, "k", 20)
             node.kill()
             await node.start(wipe=True)
-            served = []
-            for task in tasks:
-                handle = await asyncio.wait_for(task, PATIENT)
-                served.append((handle.owner, handle.fence))
-                await handle.release()
-        assert [owner for owner, _ in served] == queued
-        fences = [fence for _, fence in served]
+            served = await hold_in_turn(tasks)
+        assert [handle.owner for handle in served] == queued
+        fences = [handle.fence for handle in served]
         assert fences == sorted(set(fences))
         await until_clean(node)
 
@@ -40,13 +36,10 @@ async def test_waiters_keep_their_places_over_a_restart_with_data() -> None:
             await node.start()
             assert await until_waiting(node, "k", 20) == queued
             assert await holder.release(), "the holder kept its lease"
-            last = holder.fence
-            for owner, task in zip(queued, tasks, strict=True):
-                handle = await asyncio.wait_for(task, PATIENT)
-                assert handle.owner == owner
-                assert handle.fence > last
-                last = handle.fence
-                await handle.release()
+            served = await hold_in_turn(tasks)
+            assert [handle.owner for handle in served] == queued
+            fences = [holder.fence, *(handle.fence for handle in served)]
+            assert fences == sorted(set(fences))
         await until_clean(node)
 
 

@@ -20,6 +20,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol
 
 from asyncdlock._backoff import jittered
@@ -68,12 +70,13 @@ class MessageRunner(ScriptRunner, Protocol):
 class _Waiter:
     """One claim in Redis's queue, and how its grant reaches the task that waits."""
 
-    __slots__ = ("claim", "future", "line", "reserve")
+    __slots__ = ("claim", "future", "line", "place", "reserve")
 
-    def __init__(self, claim: Claim, reserve: int, line: "_Line") -> None:
+    def __init__(self, claim: Claim, reserve: int, line: "_Line", place: int) -> None:
         self.claim = claim
         self.reserve = reserve
         self.line = line
+        self.place = place
         self.future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
 
     def granted(self, fence: int, started: float) -> None:
@@ -88,8 +91,11 @@ class _Waiter:
             self.future.set_exception(kind(str(error), definite=False))
 
 
+_place = attrgetter("place")
+
+
 class _Line:
-    """Those of this process who wait for one key in Redis's queue, in order."""
+    """Those of this process who wait for one key in Redis's queue."""
 
     __slots__ = ("delays", "key", "offset", "task", "timer", "waiters")
 
@@ -102,6 +108,15 @@ class _Line:
         # Our clock minus the server's. A request is sent before it is carried out, so this errs
         # towards an earlier start of a lease. Taken anew at every look: server clocks jump.
         self.offset = 0.0
+
+    def unserved(self) -> list[_Waiter]:
+        """Who waits for a grant, in the order of Redis's queue."""
+        waiting = [waiter for waiter in self.waiters.values() if not waiter.future.done()]
+        return sorted(waiting, key=_place)
+
+    def first(self) -> _Waiter | None:
+        """The one whose turn comes first."""
+        return min((w for w in self.waiters.values() if not w.future.done()), key=_place, default=None)
 
     def started(self, there: int) -> float:
         """When, by our clock, something happened at the server's time `there`, in milliseconds."""
@@ -135,6 +150,8 @@ class QueueBackend(RedisBackend):
         # Owners whose request to join is under way, and messages that overtook its reply's reader.
         self._asking: set[str] = set()
         self._early: dict[str, tuple[int, int]] = {}
+        # Requests to join again: a release of the same owner must come after its own.
+        self._joining_again: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         server.on_message(self._told_by_message, self._connection_lost)
 
@@ -173,6 +190,9 @@ class QueueBackend(RedisBackend):
 
     async def release(self, claim: Claim) -> bool:
         # The wire keeps order: this comes after an acquire of the same claim that is in flight.
+        joining = self._joining_again.get(claim.owner)
+        if joining is not None:
+            await asyncio.wait((joining,))
         sent = time.monotonic()
         reply = await self._run(RELEASE, claim, self.local_handoffs)
         if type(reply) is list:
@@ -216,15 +236,16 @@ class QueueBackend(RedisBackend):
 
         :raises QueueFull: it has not.
         """
-        joined, pttl, now, *granted = reply
+        place, pttl, now, *granted = reply
         self._told_by_reply(claim.key, granted, sent)
-        if not joined:
+        if not place:
             raise QueueFull(f"lock {claim.key!r} has {self._max_waiters} waiters already")
         line = self._lines.get(claim.key)
         if line is None:
             line = self._lines[claim.key] = _Line(claim.key)
         line.offset = sent - now / 1000
-        waiter = line.waiters[claim.owner] = self._waiters[claim.owner] = _Waiter(claim, reserve, line)
+        waiter = _Waiter(claim, reserve, line, place)
+        line.waiters[claim.owner] = self._waiters[claim.owner] = waiter
         early = self._early.get(claim.owner)
         if early is not None:
             waiter.granted(early[0], line.started(early[1]))
@@ -310,18 +331,23 @@ class QueueBackend(RedisBackend):
 
     async def _look(self, line: _Line) -> None:
         """Say that we live, notice a lease that ended without a word, and whether we still queue."""
-        first = next(iter(line.waiters.values()))
         try:
+            first = line.first()
+            if first is None:
+                return
             if not self._messages.listening(first.claim):
                 await self._messages.listen(first.claim)
             sent = time.monotonic()
-            waits, pttl, now, tells, *granted = await self._run(
+            waits, pttl, now, tells, holder, *granted = await self._run(
                 WATCH, first.claim, first.reserve, self._messages.count_verb
             )
             line.offset = sent - now / 1000
             self._told_by_reply(line.key, granted, sent)
-            if not waits and first.claim.owner in line.waiters and not first.future.done():
-                await self._queue_again(line)
+            unaware = self._waiters.get(holder.decode())
+            if not waits and not first.future.done():
+                await self._queue_again(line.unserved())
+            elif unaware is not None and not unaware.future.done():
+                await self._queue_again([unaware])
         except BackendError as error:
             for waiter in line.waiters.values():
                 waiter.failed(error)
@@ -339,19 +365,31 @@ class QueueBackend(RedisBackend):
             delay = min(next(line.delays), _seconds(pttl))
         self._look_later(line, delay)
 
-    async def _queue_again(self, line: _Line) -> None:
-        """The server forgot us, or took us for dead: everybody joins again, in the old order."""
-        await asyncio.gather(*(self._join_again(waiter) for waiter in list(line.waiters.values())))
+    async def _queue_again(self, waiters: "list[_Waiter]") -> None:
+        """The server forgot them, took them for dead, or told them in vain: they join again, in order."""
+        joining = [
+            self._spawn(self._join_again(waiter), f"queue again for {waiter.claim.key}") for waiter in waiters
+        ]
+        for waiter, task in zip(waiters, joining, strict=True):
+            self._joining_again[waiter.claim.owner] = task
+            task.add_done_callback(partial(self._joined_again, waiter.claim.owner))
+        await asyncio.gather(*joining)
+
+    def _joined_again(self, owner: str, task: "asyncio.Task[None]") -> None:
+        if self._joining_again.get(owner) is task:
+            del self._joining_again[owner]
 
     async def _join_again(self, waiter: _Waiter) -> None:
+        if waiter.future.done():
+            return
         sent = time.monotonic()
         reply = await self._run(ACQUIRE, waiter.claim, waiter.reserve, self._max_waiters)
         if type(reply) is not list:
             waiter.granted(int(reply), sent)
             return
-        joined, _, _, *granted = reply
+        waiter.place, _, _, *granted = reply
         self._told_by_reply(waiter.claim.key, granted, sent)
-        if not joined:
+        if not waiter.place:
             waiter.failed(BackendError(f"the queue of {waiter.claim.key!r} was lost, and is full again"))
 
     def _close(self, line: _Line, claim: Claim) -> None:

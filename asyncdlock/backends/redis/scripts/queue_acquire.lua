@@ -1,7 +1,7 @@
 -- Take the lock if it is free and nobody waits; else join the queue.
 -- KEYS, ARGV: see queue_common.lua; ARGV[7]: how many may wait (0: do not join), -1: any number
 -- Returns the last fence taken, or
--- {joined 0 or 1, PTTL of the holder, server time in ms, [owner, fence of a grant to our session]}.
+-- {place in the order of arrival or 0, PTTL of the holder, server time in ms, [owner, fence of a grant to our session]}.
 
 local waiting = redis.call('ZCARD', QUEUE)
 local holder = redis.call('GET', LOCK)
@@ -21,11 +21,12 @@ elseif holder == OWNER then
 end
 local now = now_ms()
 local limit = tonumber(ARGV[7])
-local joined = redis.call('ZSCORE', QUEUE, MEMBER)
-if not joined and (limit < 0 or redis.call('ZCARD', QUEUE) < limit) then
-  joined = redis.call('ZADD', QUEUE, redis.call('HINCRBY', SESSIONS, 'seq', 1), MEMBER)
+local place = tonumber(redis.call('ZSCORE', QUEUE, MEMBER) or 0)
+if place == 0 and (limit < 0 or redis.call('ZCARD', QUEUE) < limit) then
+  place = redis.call('HINCRBY', SESSIONS, 'seq', 1)
+  redis.call('ZADD', QUEUE, place, MEMBER)
 end
-if joined then
+if place > 0 then
   speak(now)
 end
-return {joined and 1 or 0, redis.call('PTTL', LOCK), now, granted[1], granted[2]}
+return {place, redis.call('PTTL', LOCK), now, granted[1], granted[2]}
