@@ -289,11 +289,11 @@ class ZooKeeperBackend:
 def _session_timeout(ttl: float) -> float:
     """The TTL rounded up to two significant digits: programs that compute their TTLs share sessions too."""
     step = 10.0 ** (math.floor(math.log10(ttl)) - 1)
-    return max(ttl, round(math.ceil(ttl / step - 1e-9) * step, 3))
+    return round(math.ceil(ttl / step - 1e-9) * step, 3)
 
 
 def _check_ttl(claim: Claim, session: Session) -> None:
-    if claim.ttl > session.timeout:
+    if claim.ttl > session.timeout + 0.001:  # servers count milliseconds
         raise ValueError(
             f"a ttl of {claim.ttl:g} s is too long: these ZooKeeper servers end a session after "
             f"{session.timeout:g} s. Shorten it, or raise their maxSessionTimeout"
