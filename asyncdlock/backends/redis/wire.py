@@ -64,10 +64,13 @@ class Wire:
         :raises BackendError: the server answered with an error.
         """
         stream = self._stream
-        if stream is None:
-            stream = await self._open()
-        if stream.paused is not None:
-            await stream.writable()
+        while stream is None or stream.paused is not None:
+            if stream is None:
+                stream = await self._open()
+            else:
+                # Then looked at again: the first to wake may fill the buffer, or the connection be lost.
+                await stream.writable()
+                stream = self._stream
         self.commands += 1
         return await stream.send(_pack(command))
 
@@ -112,10 +115,19 @@ class Wire:
         """The open stream; all who need it meanwhile wait for the same attempt."""
         if self._closed:
             raise BackendUnavailable("the connection was closed", definite=True)
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._connect(), name="asyncdlock connect")
-            self._opening.add_done_callback(self._opened)
-        return await asyncio.shield(self._opening)
+        opening = self._opening
+        if opening is None:
+            opening = asyncio.get_running_loop().create_task(self._connect(), name="asyncdlock connect")
+            opening.add_done_callback(self._opened)
+            self._opening = opening
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if opening.cancelled() and caller is not None and not caller.cancelling():
+                # aclose() cancelled the attempt; nobody cancelled this caller.
+                raise BackendUnavailable("the connection was closed", definite=True) from None
+            raise
 
     def _opened(self, task: "asyncio.Task[_Stream]") -> None:
         self._opening = None
@@ -223,8 +235,9 @@ class _Stream(asyncio.Protocol):
 
     def send_subscription(self, verb: str, channel: str) -> "asyncio.Future[Any]":
         future = self.send(_pack((verb, channel)))
-        self._subscriptions[future] = verb.lower().encode(), channel.encode()
-        future.add_done_callback(self._subscriptions.pop)
+        if not self.closed:
+            # Kept until the confirmation comes, also when nobody waits for it any more.
+            self._subscriptions[future] = verb.lower().encode(), channel.encode()
         return future
 
     def _confirms(self, message: list[Any]) -> bool:
@@ -250,6 +263,8 @@ class _Stream(asyncio.Protocol):
                     continue
                 self._replies += 1
                 future = next_future()
+                if self._subscriptions:
+                    self._subscriptions.pop(future, None)
                 if future.done():
                     continue
                 if isinstance(reply, hiredis.ReplyError):
@@ -307,6 +322,7 @@ class _Stream(asyncio.Protocol):
                 future.set_exception(BackendUnavailable(str(reason), definite=False))
         self._pending.clear()
         self._unsent.clear()
+        self._subscriptions.clear()
 
 
 def _forget(future: "asyncio.Future[Any]") -> None:
