@@ -36,6 +36,7 @@ WATCH = Script("queue_common.lua", "queue_watch.lua")
 RELEASE = Script("queue_common.lua", "queue_release.lua")
 
 _PATIENCE = 3.0
+_LEAST_PATIENCE = 0.1  # a third of it lies between two looks
 _FIRST_LOOK = 0.1
 _DO_NOT_JOIN = 0
 
@@ -141,6 +142,8 @@ class QueueBackend(RedisBackend):
         max_waiters: int | None = None,
         patience: float = _PATIENCE,
     ) -> None:
+        if not patience >= _LEAST_PATIENCE:
+            raise ValueError(f"patience must be at least {_LEAST_PATIENCE:g} s, not {patience:g}")
         super().__init__(server, local_queue=local_queue, local_handoffs=local_handoffs)
         self._messages = server
         self._max_waiters = -1 if max_waiters is None else max_waiters

@@ -25,6 +25,9 @@ local place = tonumber(redis.call('ZSCORE', QUEUE, MEMBER) or 0)
 if place == 0 and (limit < 0 or redis.call('ZCARD', QUEUE) < limit) then
   place = redis.call('HINCRBY', SESSIONS, 'seq', 1)
   redis.call('ZADD', QUEUE, place, MEMBER)
+  if place % 1000 == 0 then
+    forget_silent(now)
+  end
 end
 if place > 0 then
   speak(now)

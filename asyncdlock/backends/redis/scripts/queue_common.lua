@@ -3,7 +3,7 @@
 -- ARGV: owner, ttl in ms, fences per grant, patience in ms, PUBLISH or SPUBLISH, channel prefix, …
 --
 -- queue:    sorted set of "owner ttl fences", by order of arrival
--- sessions: hash of session -> server time in ms when it last spoke, and `seq`, the last arrival
+-- sessions: hash of session -> server time in ms until which it counts as alive, and `seq`, the last arrival
 --
 -- A session is the common start of the owners of one client, and the end of its channel's name.
 
@@ -38,10 +38,10 @@ local function tell(owner, fence)
   return redis.call(PUBLISH, CHANNEL .. session_of(owner), message) > 0
 end
 
--- Whether a process has spoken lately. One that is frozen or cut off has not.
+-- Whether a process has spoken lately, by its own measure of patience. One that is frozen or cut off has not.
 local function speaks(session)
-  local spoke = redis.call('HGET', SESSIONS, session)
-  return spoke and now_ms() - spoke <= tonumber(PATIENCE)
+  local last = redis.call('HGET', SESSIONS, session)
+  return last and now_ms() <= tonumber(last)
 end
 
 -- Give the lock to the first waiter that lives.
@@ -75,7 +75,18 @@ end
 
 -- Our process lives, and what the queue consists of lasts a while longer.
 local function speak(now)
-  redis.call('HSET', SESSIONS, session_of(OWNER), string.format('%.0f', now))
-  redis.call('PEXPIRE', SESSIONS, 20 * PATIENCE)
-  redis.call('PEXPIRE', QUEUE, 20 * PATIENCE)
+  redis.call('HSET', SESSIONS, session_of(OWNER), string.format('%.0f', now + PATIENCE))
+  local lasts = math.max(60000, 20 * PATIENCE)
+  redis.call('PEXPIRE', SESSIONS, lasts)
+  redis.call('PEXPIRE', QUEUE, lasts)
+end
+
+-- A queue that is never empty outlives most of those who ever waited in it: forget the silent ones.
+local function forget_silent(now)
+  local fields = redis.call('HGETALL', SESSIONS)
+  for i = 1, #fields, 2 do
+    if fields[i] ~= 'seq' and tonumber(fields[i + 1]) < now then
+      redis.call('HDEL', SESSIONS, fields[i])
+    end
+  end
 end
