@@ -1,0 +1,189 @@
+"""One point of a curve: a real run of the engine, and the figures that an experiment compares."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.bounds import Cycle, measure_cycle
+from harness.config import RunConfig
+from harness.experiments.lab import Lab
+from harness.experiments.scale.processes import cpu_of
+from harness.history import Row, load_run
+from harness.resource.process import spawn
+from harness.run import run_load
+from harness.targets import with_options
+
+_NS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A lock as an experiment names it: a backend and the options of its client."""
+
+    name: str
+    backend: str
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What one run showed. Times in milliseconds, CPU in shares of one core."""
+
+    setting: str
+    contenders: int
+    work_ms: float
+    load: str
+    """`below`, `at` or `above` capacity."""
+    offered_per_s: float
+    throughput_per_s: float
+    """Grants per second between the first and the last grant."""
+    predicted_per_s: float
+    """The smaller of what was offered and 1 / (work + write + hand-off), as measured in this run."""
+    work_term_ms: float
+    write_term_ms: float
+    handoff_term_ms: float
+    utilisation: float
+    arrival_to_grant_ms: Mapping[str, float]
+    acquire_ms: Mapping[str, float]
+    release_p50_ms: float
+    queue_growth_per_s: float
+    """Arrivals per second by which the queue grew while they came."""
+    timed_out: int
+    client_cpu: float
+    server_cpu: float
+    commands_per_acquire: float | None
+    bound: str
+    verdict: str
+    doubts: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def error(self) -> float:
+        """How far the prediction is from what was measured, as a share of the latter."""
+        return abs(self.predicted_per_s / self.throughput_per_s - 1) if self.throughput_per_s else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        figures = asdict(self)
+        del figures["rows"]
+        rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
+        return rounded | {"prediction_error": round(self.error, 4)}
+
+
+class Bench:
+    """Where the points of one experiment are measured: the lab's servers, one resource for all."""
+
+    def __init__(self, lab: Lab, resource_url: str) -> None:
+        self.lab = lab
+        self._resource_url = resource_url
+
+    @classmethod
+    async def open(cls, lab: Lab) -> "Bench":
+        """With a resource that keeps everything in memory, for the rest of the experiment.
+
+        It is not what is measured: the sync of a disk is longer than most hand-offs and would hide them.
+        """
+        return cls(lab, (await lab.enter(spawn(store="memory"))).url)
+
+    async def measure(
+        self,
+        setting: Setting,
+        *,
+        contenders: int,
+        rate: float,
+        duration: float,
+        patience: float | None,
+        work: float = 0.0,
+        load: str = "above",
+        processes: int = 1,
+        ttl: float = 10.0,
+    ) -> Point:
+        """Run the engine against the lab's server of that backend; the run's folder is kept in the lab's.
+
+        :raises ServerMissing: the server is not installed.
+        :raises UsageError, ServerError: the run could not begin.
+        """
+        lab = self.lab
+        server = await lab.lock_server(setting.backend)
+        name = f"{setting.name.replace(' ', '-')}-{contenders}-{work * 1e3:g}ms-{load}"
+        config = RunConfig(
+            backend=setting.backend,
+            url=with_options(server.url, setting.options),
+            resource_url=self._resource_url,
+            contenders=contenders,
+            rate=rate,
+            duration=duration,
+            timeout=patience,
+            work=work,
+            ttl=ttl,
+            processes=processes,
+            seed=lab.seed,
+            out=str(lab.folder / "points" / name),
+        )
+        cpu, began = cpu_of(server.nodes), time.monotonic()
+        finished = await run_load(config)
+        cpu = (cpu_of(server.nodes) - cpu) / (time.monotonic() - began)
+        rows = await asyncio.to_thread(lambda: load_run(finished.folder).rows)
+        return _point(setting, config, load, finished.summary, rows, cpu)
+
+
+def _point(
+    setting: Setting,
+    config: RunConfig,
+    load: str,
+    summary: Mapping[str, Any],
+    rows: list[Row],
+    server_cpu: float,
+) -> Point:
+    cycle = measure_cycle(rows, summary["duration_s"])
+    latency = summary["latency_ms"]
+    return Point(
+        setting=setting.name,
+        contenders=config.contenders,
+        work_ms=config.work * 1e3,
+        load=load,
+        offered_per_s=config.rate,
+        throughput_per_s=throughput(rows),
+        predicted_per_s=predicted(config.rate, cycle),
+        work_term_ms=cycle.work * 1e3,
+        write_term_ms=cycle.write * 1e3,
+        handoff_term_ms=cycle.handoff * 1e3,
+        utilisation=cycle.utilisation,
+        arrival_to_grant_ms=latency["arrival_to_grant"],
+        acquire_ms=latency["acquire"],
+        release_p50_ms=latency["release"]["p50"],
+        queue_growth_per_s=queue_growth(rows, config.duration),
+        timed_out=summary["arrivals"]["timed_out"],
+        client_cpu=max(summary["client"]["cpu"], default=0.0),
+        server_cpu=server_cpu,
+        commands_per_acquire=summary["backend"]["commands_per_acquire"],
+        bound=summary["bound"]["name"],
+        verdict=summary["verdict"],
+        doubts=list(summary["doubts"]),
+        rows=rows,
+    )
+
+
+def throughput(rows: list[Row]) -> float:
+    """Grants per second, from the first grant to the last."""
+    grants = sorted(row.granted for row in rows if row.granted is not None)
+    return (len(grants) - 1) * _NS / (grants[-1] - grants[0]) if len(grants) > 1 else 0.0
+
+
+def predicted(offered: float, cycle: Cycle) -> float:
+    """What one key can do: no more than is offered, no more than one cycle after the other."""
+    return min(offered, cycle.ceiling) if cycle.ceiling else offered
+
+
+def queue_growth(rows: list[Row], duration: float) -> float:
+    """By how much per second arrivals outran grants while they came."""
+    end = duration * _NS
+    waiting = sum(row.granted is None or row.granted > end for row in rows if row.intended <= end)
+    return waiting / duration
+
+
+def save(folder: Path, name: str, picture: str) -> None:
+    """Keep a chart beside the evidence, where the report and documents find it."""
+    (folder / f"{name}.svg").write_text(picture)
