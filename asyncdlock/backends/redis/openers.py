@@ -19,7 +19,9 @@ def opener_for(options: dict[str, Any]) -> Opener:
     pool.make_connection()  # does no I/O, but refuses options that it does not know
 
     async def open_connection() -> AbstractConnection:
-        return await _connected(pool.make_connection())
+        connection: AbstractConnection = pool.make_connection()
+        await connection.connect()
+        return connection
 
     return open_connection
 
@@ -32,23 +34,15 @@ def sentinel_opener(
     pool = finder.master_for(service, **_connection_options(options)).connection_pool
 
     async def open_connection() -> AbstractConnection:
+        connection: AbstractConnection = pool.make_connection()
         try:
-            return await _connected(pool.make_connection())
+            await connection.connect()
         finally:
             for sentinel in finder.sentinels:
                 await sentinel.aclose()
+        return connection
 
     return open_connection
-
-
-async def _connected(connection: AbstractConnection) -> AbstractConnection:
-    try:
-        await connection.connect()
-    except BaseException:
-        # redis-py leaves the socket open when it is cancelled half-way.
-        await connection.disconnect(nowait=True)
-        raise
-    return connection
 
 
 def _connection_options(options: dict[str, Any]) -> dict[str, Any]:
