@@ -18,6 +18,7 @@ What can go wrong costs a bounded time:
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -38,6 +39,7 @@ RELEASE = Script("queue_common.lua", "queue_release.lua")
 _PATIENCE = 3.0
 _LEAST_PATIENCE = 0.1  # a third of it lies between two looks
 _FIRST_LOOK = 0.1
+_CLOCK_STEP = 0.002  # the server's time comes in whole milliseconds
 _DO_NOT_JOIN = 0
 
 
@@ -71,19 +73,18 @@ class MessageRunner(ScriptRunner, Protocol):
 class _Waiter:
     """One claim in Redis's queue, and how its grant reaches the task that waits."""
 
-    __slots__ = ("claim", "future", "line", "place", "reserve")
+    __slots__ = ("claim", "future", "line", "place")
 
-    def __init__(self, claim: Claim, reserve: int, line: "_Line", place: int) -> None:
+    def __init__(self, claim: Claim, line: "_Line", place: int) -> None:
         self.claim = claim
-        self.reserve = reserve
         self.line = line
         self.place = place
-        self.future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[tuple[int, float]] = asyncio.get_running_loop().create_future()
 
     def granted(self, fence: int, started: float) -> None:
+        """It has the lock, with `fence` as its last fence, since `started`."""
         if not self.future.done():
-            expires_at = started + validity(self.claim.ttl)
-            self.future.set_result(Grant(self.claim, fence - self.reserve, expires_at, self.reserve))
+            self.future.set_result((fence, started))
 
     def failed(self, error: BackendError) -> None:
         """Whatever certainly did not happen to some request: this claim is in the queue."""
@@ -120,9 +121,14 @@ class _Line:
         return min((w for w in self.waiters.values() if not w.future.done()), key=_place, default=None)
 
     def started(self, there: int) -> float:
-        """When, by our clock, something happened at the server's time `there`, in milliseconds."""
-        # Never later than now, whatever the server's clock did meanwhile.
-        return min(time.monotonic(), self.offset + there / 1000)
+        """When, by our clock, something happened at the server's time `there`, in milliseconds.
+
+        Later than now: the server's clock was set since we last looked, or it is another server's;
+        then nobody knows, and a grant must be confirmed.
+        """
+        now = time.monotonic()
+        started = self.offset + there / 1000
+        return min(started, now) if started < now + _CLOCK_STEP else -math.inf
 
 
 class QueueBackend(RedisBackend):
@@ -161,27 +167,37 @@ class QueueBackend(RedisBackend):
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
         self._asking.add(claim.owner)
         try:
-            sent, reply = await self._ask(claim, reserve)
+            sent, reply = await self._ask(claim)
             if type(reply) is not list:
-                return Grant(claim, int(reply) - reserve, sent + validity(claim.ttl), reserve)
-            waiter = self._join(claim, reserve, sent, reply)
+                return self._grant(claim, int(reply), sent, reserve)
+            waiter = self._join(claim, sent, reply)
         finally:
             self._asking.discard(claim.owner)
             self._early.pop(claim.owner, None)
-        return await self._wait(waiter)
+        grant = self._grant(claim, *await self._wait(waiter), reserve)
+        if grant.expires_at - time.monotonic() >= validity(claim.ttl) / 2:
+            return grant
+        # It was long on its way: ask again. If the lock is still ours, that brings a new lease and a
+        # new fence. To renew the lease would not do: it may have ended, gone to others and come back.
+        return await self.acquire(claim, reserve=reserve)
 
-    async def _ask(self, claim: Claim, reserve: int) -> tuple[float, Any]:
+    def _grant(self, claim: Claim, last_fence: int, started: float, reserve: int) -> Grant:
+        # Every place in the queue is good for so many fences: a release must be able to name the place.
+        first = last_fence - self.local_handoffs
+        return Grant(claim, first, started + validity(claim.ttl), min(reserve, self.local_handoffs))
+
+    async def _ask(self, claim: Claim) -> tuple[float, Any]:
         """When the request was sent, and its reply. Joins the queue if need be."""
         # Nobody may wait who would not hear of the grant, and most never have to wait.
         if not self._messages.listening(claim):
             sent = time.monotonic()
-            reply = await self._run(ACQUIRE, claim, reserve, _DO_NOT_JOIN)
+            reply = await self._run(ACQUIRE, claim, self.local_handoffs, _DO_NOT_JOIN)
             if type(reply) is not list:
                 return sent, reply
             self._told_by_reply(claim.key, reply[3:], sent)
             await self._messages.listen(claim)
         sent = time.monotonic()
-        return sent, await self._run(ACQUIRE, claim, reserve, self._max_waiters)
+        return sent, await self._run(ACQUIRE, claim, self.local_handoffs, self._max_waiters)
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
         sent = time.monotonic()
@@ -234,7 +250,7 @@ class QueueBackend(RedisBackend):
             *more,
         )
 
-    def _join(self, claim: Claim, reserve: int, sent: float, reply: list[Any]) -> _Waiter:
+    def _join(self, claim: Claim, sent: float, reply: list[Any]) -> _Waiter:
         """The waiter of a claim that has joined the queue, if it has.
 
         :raises QueueFull: it has not.
@@ -247,7 +263,7 @@ class QueueBackend(RedisBackend):
         if line is None:
             line = self._lines[claim.key] = _Line(claim.key)
         line.offset = sent - now / 1000
-        waiter = _Waiter(claim, reserve, line, place)
+        waiter = _Waiter(claim, line, place)
         line.waiters[claim.owner] = self._waiters[claim.owner] = waiter
         early = self._early.get(claim.owner)
         if early is not None:
@@ -256,26 +272,15 @@ class QueueBackend(RedisBackend):
             self._look_later(line, min(_FIRST_LOOK, _seconds(pttl)))
         return waiter
 
-    async def _wait(self, waiter: _Waiter) -> Grant:
+    async def _wait(self, waiter: _Waiter) -> tuple[int, float]:
+        """The last fence of the waiter's grant, and when it was made."""
         claim, line = waiter.claim, waiter.line
         try:
-            grant = await waiter.future
+            return await waiter.future
         finally:
             del line.waiters[claim.owner], self._waiters[claim.owner]
             if not line.waiters:
                 self._close(line, claim)
-        return await self._confirmed(grant)
-
-    async def _confirmed(self, grant: Grant) -> Grant:
-        """The grant itself while it is young; for one that was long on its way, ask again.
-
-        If the lock is still ours, that brings a new lease and a new fence; to renew the lease alone is
-        not enough, because it may have ended, gone to others and come back meanwhile.
-        """
-        claim = grant.claim
-        if grant.expires_at - time.monotonic() >= validity(claim.ttl) / 2:
-            return grant
-        return await self.acquire(claim, reserve=grant.reserved)
 
     def _told_by_message(self, text: str) -> None:
         """A message on our channel: `owner fence time key`."""
@@ -342,7 +347,7 @@ class QueueBackend(RedisBackend):
                 await self._messages.listen(first.claim)
             sent = time.monotonic()
             waits, pttl, now, tells, holder, *granted = await self._run(
-                WATCH, first.claim, first.reserve, self._messages.count_verb
+                WATCH, first.claim, self.local_handoffs, self._messages.count_verb
             )
             line.offset = sent - now / 1000
             self._told_by_reply(line.key, granted, sent)
@@ -386,7 +391,7 @@ class QueueBackend(RedisBackend):
         if waiter.future.done():
             return
         sent = time.monotonic()
-        reply = await self._run(ACQUIRE, waiter.claim, waiter.reserve, self._max_waiters)
+        reply = await self._run(ACQUIRE, waiter.claim, self.local_handoffs, self._max_waiters)
         if type(reply) is not list:
             waiter.granted(int(reply), sent)
             return

@@ -5,13 +5,15 @@
 
 local owned = redis.call('GET', LOCK) == OWNER
 if not owned or ARGV[7] and redis.call('GET', FENCE) ~= ARGV[7] then
-  if redis.call('ZREM', QUEUE, MEMBER) == 1 and redis.call('ZCARD', QUEUE) == 0 then
+  redis.call('ZREM', QUEUE, MEMBER)
+  if redis.call('EXISTS', QUEUE) == 0 then
     redis.call('DEL', SESSIONS)
   end
   return 0
 end
-local granted = grant_next()
-if not granted then
+-- A counter that cannot be raised must not keep the lock from its release: who waits will meet that error.
+local went_well, granted = pcall(grant_next)
+if not went_well or not granted then
   redis.call('DEL', LOCK)
   return 1
 end
