@@ -99,6 +99,17 @@ async def waiters(
         await asyncio.wait(tasks)
 
 
+async def first_look_is_over(client: LockClient, holder: asyncdlock.Handle) -> None:
+    """Who waits for a holder that will tell looks once, and then as rarely as its patience allows."""
+    await backend_of(holder._client)._messages.listen(holder.claim)
+
+    async def over() -> bool:
+        timer = backend_of(client)._lines["k"].timer
+        return timer is not None and timer.when() - asyncio.get_running_loop().time() > PATIENT
+
+    await eventually(over, "the first look at the queue")
+
+
 async def hold_in_turn(tasks: "Sequence[asyncio.Task[asyncdlock.Handle]]") -> list[asyncdlock.Handle]:
     """Let each waiter have the lock and give it back; the handles in order of their grants."""
     handles: list[asyncdlock.Handle] = []

@@ -2,10 +2,22 @@
 
 import asyncio
 import time
+from functools import partial
 
+import pytest
+
+from harness import servers
+from harness.faults import FakeClock
 from harness.servers import RedisNode
 from tests.redis_queue.contender import Contender
-from tests.redis_queue.support import fifo, until_waiting, waiters
+from tests.redis_queue.support import (
+    fifo,
+    first_look_is_over,
+    hold_in_turn,
+    until_clean,
+    until_waiting,
+    waiters,
+)
 
 
 async def tell(node: RedisNode, owner: str, fence: int, key: str, *, seconds_ago: float) -> None:
@@ -67,3 +79,53 @@ async def test_a_stalled_event_loop_takes_its_turn_again_after_those_who_did_not
             (passed,) = other.grants
             assert holder.fence < passed.fence < handle.fence
             await handle.release()
+
+
+@pytest.mark.parametrize("seconds", [60.0, -60.0])
+async def test_a_server_whose_clock_was_set_makes_no_lease_longer(seconds: float) -> None:
+    """What its clock says of the start of a lease is worth nothing then: the grant is confirmed."""
+    with FakeClock() as clock:
+        async with (
+            servers.redis(flavour="valkey", environment=clock.environment) as node,
+            fifo(node, patience=600.0) as holding,
+            fifo(node, patience=600.0) as client,
+        ):
+            holder = await holding.acquire("k", ttl=400.0)
+            async with waiters(client, "k", 1, ttl=100.0) as (waiter,):
+                await until_waiting(node, "k", 1)
+                await first_look_is_over(client, holder)
+                clock.jump(seconds)
+                await node.until(partial(shows, node, time.time() + seconds), "the new time")
+                sent = time.monotonic()
+                await holder.release()
+                handle = await waiter
+                assert sent + 98.0 < handle.expires_at < time.monotonic() + 100.0
+                assert handle.fence == holder.fence + 2, "confirmed, with a fence of its own"
+                assert await node.command("GET", "k") == handle.owner
+                await handle.release()
+
+
+async def shows(node: RedisNode, wall_clock: float) -> bool:
+    seconds, _ = map(int, await node.command("TIME"))
+    return abs(seconds - wall_clock) < 30.0
+
+
+async def test_a_server_clock_that_was_set_forward_costs_places_not_turns() -> None:
+    """Every process seems to have been silent for an hour: all are passed over, and queue again."""
+    with FakeClock() as clock:
+        async with (
+            servers.redis(flavour="valkey", environment=clock.environment) as node,
+            fifo(node) as holding,
+            fifo(node) as one,
+            fifo(node) as two,
+        ):
+            holder = await holding.acquire("k", ttl=36_000.0)
+            async with waiters(one, "k", 5) as ones, waiters(two, "k", 5) as twos:
+                await until_waiting(node, "k", 10)
+                clock.jump(3600.0)
+                await holder.release()
+                served = await hold_in_turn([*ones, *twos])
+            fences = [handle.fence for handle in served]
+            assert len(fences) == 10
+            assert fences == sorted(set(fences))
+            await until_clean(node)

@@ -2,21 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 import asyncdlock
-from asyncdlock import Handle, LockClient
+from asyncdlock import LockClient
 from asyncdlock.backends.redis.queue import RELEASE, WATCH
+from harness.faults import Link, Way, open_link
 from harness.servers import RedisNode
-from tests.redis_queue.proxy import Proxy
 from tests.redis_queue.support import (
     PATIENT,
     backend_of,
     disconnect_everybody,
-    eventually,
     fifo,
+    first_look_is_over,
     hold_in_turn,
     until_clean,
     until_waiting,
@@ -29,29 +29,25 @@ LONG = 600.0
 
 
 @asynccontextmanager
-async def behind_proxy(node: RedisNode) -> "AsyncIterator[tuple[Proxy, LockClient]]":
-    async with Proxy.to(node) as proxy:
-        # So patient that its regular looks at the queue come too late to help.
-        async with asyncdlock.connect(proxy.url, local_handoffs=0, patience=LONG) as client:
-            yield proxy, client
+async def behind_link(node: RedisNode) -> "AsyncIterator[tuple[Link, LockClient]]":
+    """A client whose connection can lose what the server says.
+
+    It is so patient that its regular looks at the queue come too late to help.
+    """
+    async with open_link(node.address) as link:
+        url = f"redis-queue://{link.address}/0"
+        async with asyncdlock.connect(url, local_handoffs=0, patience=LONG) as client:
+            yield link, client
 
 
-async def first_look_is_over(client: LockClient, holder: Handle) -> None:
-    """Who waits for a holder that will tell looks once, and then as rarely as its patience allows."""
-    await backend_of(holder._client)._messages.listen(holder.claim)
-
-    async def over() -> bool:
-        timer = backend_of(client)._lines["k"].timer
-        return timer is not None and timer.when() - asyncio.get_running_loop().time() > PATIENT
-
-    await eventually(over, "the first look at the queue")
-
-
-async def swallowed(proxy: Proxy) -> None:
-    async def some() -> bool:
-        return proxy.swallowed > 0
-
-    await eventually(some, "bytes that were lost")
+@asynccontextmanager
+async def one_answer_lost(link: Link) -> AsyncIterator[None]:
+    """What the server says to the body never arrives; at the end the connection is broken off."""
+    before = link.bytes_seen(Way.TO_CLIENT)
+    link.lose(Way.TO_CLIENT)
+    yield
+    await asyncio.wait_for(link.until_more_than(before, Way.TO_CLIENT), PATIENT)
+    link.mend()
 
 
 async def test_waiters_whose_connection_is_cut_keep_their_places(node: RedisNode) -> None:
@@ -69,16 +65,14 @@ async def test_waiters_whose_connection_is_cut_keep_their_places(node: RedisNode
 
 async def test_a_grant_whose_message_was_lost_is_found_on_the_next_connection(node: RedisNode) -> None:
     """Cut between the grant and its delivery."""
-    async with behind_proxy(node) as (proxy, client), fifo(node) as holding:
+    async with behind_link(node) as (link, client), fifo(node) as holding:
         holder = await holding.acquire("k", ttl=LONG)
         async with waiters(client, "k", 3, ttl=LONG) as tasks:
             first, *others = await until_waiting(node, "k", 3)
             await first_look_is_over(client, holder)
-            proxy.swallow()
-            await holder.release()
-            await swallowed(proxy)
+            async with one_answer_lost(link):
+                await holder.release()
             assert await node.command("GET", "k") == first, "granted, but nobody knows"
-            proxy.cut()
             handle = await asyncio.wait_for(tasks[0], PATIENT)
             assert handle.owner == first
             assert handle.fence > holder.fence + 1, "the lost fence is not used again"
@@ -103,31 +97,26 @@ async def test_a_lost_grant_is_found_whatever_the_order_of_the_others(node: Redi
 
 
 async def test_a_request_whose_reply_was_lost_is_made_again_without_a_second_place(node: RedisNode) -> None:
-    async with behind_proxy(node) as (proxy, client), fifo(node) as holding:
+    async with behind_link(node) as (link, client), fifo(node) as holding:
         holder = await holding.acquire("k", ttl=LONG)
         async with waiters(client, "k", 1, ttl=LONG):  # listens from now on
             await until_waiting(node, "k", 1)
-            proxy.swallow()
-            async with waiters(client, "k", 5, ttl=LONG) as tasks:
-                queued = (await until_waiting(node, "k", 6))[1:]
-                await swallowed(proxy)
-                proxy.cut()
+            async with AsyncExitStack() as stack:
+                async with one_answer_lost(link):
+                    await stack.enter_async_context(waiters(client, "k", 5, ttl=LONG))
+                    queued = (await until_waiting(node, "k", 6))[1:]
                 await client.try_acquire("other")  # answered: the new connection is up
                 assert (await until_waiting(node, "k", 6))[1:] == queued
-                for task in tasks:
-                    task.cancel()
         await until_waiting(node, "k", 0)
         await holder.release()
         await until_clean(node, but=("other",))
 
 
 async def test_a_direct_grant_whose_reply_was_lost_is_taken_again_with_a_new_fence(node: RedisNode) -> None:
-    async with behind_proxy(node) as (proxy, client):
+    async with behind_link(node) as (link, client):
         await (await client.acquire("k", ttl=LONG)).release()
-        proxy.swallow()
-        acquiring = asyncio.create_task(client.acquire("k", ttl=LONG))
-        await swallowed(proxy)
-        proxy.cut()
+        async with one_answer_lost(link):
+            acquiring = asyncio.create_task(client.acquire("k", ttl=LONG))
         handle = await asyncio.wait_for(acquiring, PATIENT)
         assert await node.command("GET", "k") == handle.owner
         assert int(await node.command("GET", "fence:{k}")) == handle.fence == 3
@@ -137,15 +126,13 @@ async def test_a_direct_grant_whose_reply_was_lost_is_taken_again_with_a_new_fen
 
 async def test_a_release_whose_reply_was_lost_still_hands_the_lock_on(node: RedisNode) -> None:
     """The next holder is of the same process: the lost reply was to tell it."""
-    async with behind_proxy(node) as (proxy, client):
+    async with behind_link(node) as (link, client):
         holder = await client.acquire("k", ttl=LONG)
         async with waiters(client, "k", 1, ttl=LONG) as (waiter,):
             await until_waiting(node, "k", 1)
             await first_look_is_over(client, holder)
-            proxy.swallow()
-            releasing = asyncio.create_task(holder.release())
-            await swallowed(proxy)
-            proxy.cut()
+            async with one_answer_lost(link):
+                releasing = asyncio.create_task(holder.release())
             await releasing
             handle = await asyncio.wait_for(waiter, PATIENT)
             assert handle.fence > holder.fence
