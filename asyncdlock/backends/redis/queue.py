@@ -162,6 +162,7 @@ class QueueBackend(RedisBackend):
         # Requests to join again: a release of the same owner must come after its own.
         self._joining_again: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._deaf = False
         server.on_message(self._told_by_message, self._connection_lost)
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
@@ -189,13 +190,13 @@ class QueueBackend(RedisBackend):
     async def _ask(self, claim: Claim) -> tuple[float, Any]:
         """When the request was sent, and its reply. Joins the queue if need be."""
         # Nobody may wait who would not hear of the grant, and most never have to wait.
-        if not self._messages.listening(claim):
+        if not self._listening(claim):
             sent = time.monotonic()
             reply = await self._run(ACQUIRE, claim, self.local_handoffs, _DO_NOT_JOIN)
             if type(reply) is not list:
                 return sent, reply
             self._told_by_reply(claim.key, reply[3:], sent)
-            await self._messages.listen(claim)
+            await self._listen(claim)
         sent = time.monotonic()
         return sent, await self._run(ACQUIRE, claim, self.local_handoffs, self._max_waiters)
 
@@ -249,6 +250,18 @@ class QueueBackend(RedisBackend):
             messages.channel_prefix(key),
             *more,
         )
+
+    def _listening(self, claim: Claim) -> bool:
+        return not self._deaf and self._messages.listening(claim)
+
+    async def _listen(self, claim: Claim) -> None:
+        """Listen to our channel; refused or cancelled, the next who would wait tries again."""
+        try:
+            await self._messages.listen(claim)
+        except BaseException:
+            self._deaf = True
+            raise
+        self._deaf = False
 
     def _join(self, claim: Claim, sent: float, reply: list[Any]) -> _Waiter:
         """The waiter of a claim that has joined the queue, if it has.
@@ -343,8 +356,8 @@ class QueueBackend(RedisBackend):
             first = line.first()
             if first is None:
                 return
-            if not self._messages.listening(first.claim):
-                await self._messages.listen(first.claim)
+            if not self._listening(first.claim):
+                await self._listen(first.claim)
             sent = time.monotonic()
             waits, pttl, now, tells, holder, *granted = await self._run(
                 WATCH, first.claim, self.local_handoffs, self._messages.count_verb

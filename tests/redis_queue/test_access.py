@@ -1,0 +1,81 @@
+"""What the server must know and permit: scripts that it forgot, commands that its ACL refuses."""
+
+import asyncio
+
+import pytest
+
+import asyncdlock
+from asyncdlock import BackendError
+from harness.servers import RedisNode
+from tests.redis_queue.support import fifo, hold_in_turn, until_clean, until_waiting, waiters
+
+
+async def user_url(node: RedisNode, *rules: str) -> str:
+    """A URL for a user with these ACL rules."""
+    await node.command("ACL", "SETUSER", "app", "on", ">secret", *rules)
+    return f"redis-queue://app:secret@{node.address}/0?local_handoffs=0"
+
+
+async def test_forgotten_scripts_are_sent_again(node: RedisNode) -> None:
+    async with fifo(node) as client:
+        for _ in range(3):
+            await node.command("SCRIPT", "FLUSH")
+            holder = await client.acquire("k")
+            async with waiters(client, "k", 20) as tasks:
+                queued = await until_waiting(node, "k", 20)
+                await node.command("SCRIPT", "FLUSH")
+                await holder.release()
+                served = await hold_in_turn(tasks)
+            assert [handle.owner for handle in served] == queued
+        await until_clean(node)
+
+
+async def test_who_may_not_subscribe_is_told_so_and_does_not_wait_in_vain(node: RedisNode) -> None:
+    url = await user_url(node, "~*", "+@all", "resetchannels")
+    async with fifo(node) as holding, asyncdlock.connect(url) as client:
+        assert await (await client.acquire("free")).release(), "who need not wait need not listen"
+        holder = await holding.acquire("k")
+        for _ in range(2):
+            tasks = [asyncio.create_task(client.acquire("k", timeout=30.0)) for _ in range(5)]
+            await asyncio.wait(tasks)
+            for task in tasks:
+                with pytest.raises(BackendError, match=r"NOPERM.*channel") as raised:
+                    task.result()
+                assert "secret" not in str(raised.value)
+        assert await client.try_acquire("k") is None
+        await holder.release()
+        await until_clean(node)
+
+
+async def test_who_may_use_its_own_channels_and_keys_only(node: RedisNode) -> None:
+    """The least that a user of this backend needs."""
+    url = await user_url(
+        node,
+        *("~job:*", "~fence:{job:*", "~queue:{job:*", "~sessions:{job:*", "&asyncdlock:*"),
+        *("-@all", "+eval", "+evalsha", "+@connection", "+subscribe", "+publish", "+pubsub", "+time"),
+        *("+get", "+set", "+del", "+exists", "+pttl", "+pexpire", "+incrby"),
+        *("+zadd", "+zrem", "+zcard", "+zscore", "+zpopmin"),
+        *("+hget", "+hset", "+hdel", "+hgetall", "+hincrby"),
+    )
+    async with asyncdlock.connect(url) as one, asyncdlock.connect(url) as two:
+        holder = await one.acquire("job:1")
+        async with waiters(one, "job:1", 5) as ones, waiters(two, "job:1", 5) as twos:
+            queued = await until_waiting(node, "job:1", 10)
+            await holder.renew()
+            await one.raise_fence("job:1", above=100)
+            await holder.release()
+            served = await hold_in_turn([*ones, *twos])
+        assert [handle.owner for handle in served] == queued
+        assert served[0].fence > 100
+        with pytest.raises(BackendError, match=r"NOPERM|permission"):
+            await one.acquire("other")
+        await until_clean(node)
+
+
+async def test_a_wrong_password_is_reported_without_it(node: RedisNode) -> None:
+    await user_url(node, "~*", "&*", "+@all")
+    url = f"redis-queue://app:wrong-password@{node.address}/0"
+    async with asyncdlock.connect(url) as client:
+        with pytest.raises(BackendError, match="refused the credentials") as raised:
+            await client.acquire("k")
+    assert "wrong-password" not in str(raised.value)
