@@ -6,14 +6,17 @@ learns it from the reply. The messages come in over the same connection as the r
 
 What can go wrong costs a bounded time:
 
-| what                                | who notices                              | after                    |
-|-------------------------------------|------------------------------------------|--------------------------|
-| a message is lost with a connection | its process, when it reconnects          | at once                  |
-| a waiting process died              | the script: nobody is subscribed         | at once                  |
-| a waiting process is frozen         | the script: it has not spoken            | `patience`, once         |
-| the holder's lease expires          | every process that waits                 | the holder's PTTL        |
-| the server restarted empty          | every process that waits                 | at once; all queue again |
-| the holder knows no queue (redis://)| every process that waits asks now and then | 250 ms                 |
+| what                                 | who notices                                | after                    |
+|--------------------------------------|--------------------------------------------|--------------------------|
+| a message is lost with a connection  | its process, when it reconnects            | at once                  |
+| a waiting process died               | the script: nobody is subscribed           | at once                  |
+| a waiting process is frozen          | the script: it has not spoken              | its patience (1)         |
+| the holder's lease expires           | every process that waits                   | the holder's PTTL        |
+| the server restarted empty           | every process that waits                   | at once; all queue again |
+| a grant is for a waiter that is gone | its process gives it back                  | at once                  |
+| the holder knows no queue (redis://) | every process that waits asks now and then | 250 ms                   |
+
+(1) A grant made before the process has been silent for so long costs its TTL, once.
 """
 
 import asyncio
@@ -221,6 +224,8 @@ class QueueBackend(RedisBackend):
         return bool(reply)
 
     async def aclose(self) -> None:
+        for waiter in self._waiters.values():
+            waiter.failed(BackendUnavailable("the connection was closed"))
         for line in self._lines.values():
             if line.timer is not None:
                 line.timer.cancel()
@@ -281,6 +286,9 @@ class QueueBackend(RedisBackend):
         early = self._early.get(claim.owner)
         if early is not None:
             waiter.granted(early[0], line.started(early[1]))
+        elif not self._listening(claim):
+            # In a cluster: the last waiter before us left, and our channel with it.
+            self._look_later(line, 0.0)
         elif line.timer is None and line.task is None:
             self._look_later(line, min(_FIRST_LOOK, _seconds(pttl)))
         return waiter
