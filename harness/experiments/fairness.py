@@ -40,7 +40,7 @@ NEARLY = 0.02
 )
 async def run(lab: Lab) -> Outcome:
     arrivals, work = (200, 0.002) if lab.quick else (1000, 0.002)
-    bench = await Bench.open(lab)
+    bench = Bench(lab)
     found: dict[str, Point] = {}
     cases: list[Case] = []
     for setting, prediction in SETTINGS.items():

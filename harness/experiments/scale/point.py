@@ -1,16 +1,15 @@
 """One point of a curve: a real run of the engine, and the figures that an experiment compares."""
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.bounds import Cycle, measure_cycle
 from harness.config import RunConfig
 from harness.experiments.lab import Lab
 from harness.experiments.scale.processes import cpu_of
+from harness.experiments.scale.terms import Terms, measure_terms
 from harness.history import Row, load_run
 from harness.resource.process import spawn
 from harness.run import run_load
@@ -41,11 +40,8 @@ class Point:
     throughput_per_s: float
     """Grants per second between the first and the last grant."""
     predicted_per_s: float
-    """The smaller of what was offered and 1 / (work + write + hand-off), as measured in this run."""
-    work_term_ms: float
-    write_term_ms: float
-    handoff_term_ms: float
-    utilisation: float
+    """The smaller of what was offered and 1 / (work + write + release + hand-off), as measured here."""
+    terms_ms: Terms
     arrival_to_grant_ms: Mapping[str, float]
     acquire_ms: Mapping[str, float]
     release_p50_ms: float
@@ -73,19 +69,11 @@ class Point:
 
 
 class Bench:
-    """Where the points of one experiment are measured: the lab's servers, one resource for all."""
+    """Where the points of one experiment are measured: the lab's servers, a resource for each."""
 
-    def __init__(self, lab: Lab, resource_url: str) -> None:
+    def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self._resource_url = resource_url
-
-    @classmethod
-    async def open(cls, lab: Lab) -> "Bench":
-        """With a resource that keeps everything in memory, for the rest of the experiment.
-
-        It is not what is measured: the sync of a disk is longer than most hand-offs and would hide them.
-        """
-        return cls(lab, (await lab.enter(spawn(store="memory"))).url)
+        self._resources: dict[str, str] = {}
 
     async def measure(
         self,
@@ -107,11 +95,12 @@ class Bench:
         """
         lab = self.lab
         server = await lab.lock_server(setting.backend)
+        resource_url = await self._resource(setting.backend)
         name = f"{setting.name.replace(' ', '-')}-{contenders}-{work * 1e3:g}ms-{load}"
         config = RunConfig(
             backend=setting.backend,
             url=with_options(server.url, setting.options),
-            resource_url=self._resource_url,
+            resource_url=resource_url,
             contenders=contenders,
             rate=rate,
             duration=duration,
@@ -122,11 +111,21 @@ class Bench:
             seed=lab.seed,
             out=str(lab.folder / "points" / name),
         )
-        cpu, began = cpu_of(server.nodes), time.monotonic()
+        cpu = cpu_of(server.nodes)
         finished = await run_load(config)
-        cpu = (cpu_of(server.nodes) - cpu) / (time.monotonic() - began)
+        cpu = (cpu_of(server.nodes) - cpu) / max(finished.summary["duration_s"], 1e-3)
         rows = await asyncio.to_thread(lambda: load_run(finished.folder).rows)
         return _point(setting, config, load, finished.summary, rows, cpu)
+
+    async def _resource(self, backend: str) -> str:
+        """A resource that keeps everything in memory, for all runs on one lock server.
+
+        It is not what is measured: the sync of a disk is longer than most hand-offs and would hide
+        them. One for each server, because fences of several servers cannot be compared.
+        """
+        if backend not in self._resources:
+            self._resources[backend] = (await self.lab.enter(spawn(store="memory"))).url
+        return self._resources[backend]
 
 
 def _point(
@@ -137,7 +136,7 @@ def _point(
     rows: list[Row],
     server_cpu: float,
 ) -> Point:
-    cycle = measure_cycle(rows, summary["duration_s"])
+    terms = measure_terms(rows, config.timeout)
     latency = summary["latency_ms"]
     return Point(
         setting=setting.name,
@@ -146,11 +145,8 @@ def _point(
         load=load,
         offered_per_s=config.rate,
         throughput_per_s=throughput(rows),
-        predicted_per_s=predicted(config.rate, cycle),
-        work_term_ms=cycle.work * 1e3,
-        write_term_ms=cycle.write * 1e3,
-        handoff_term_ms=cycle.handoff * 1e3,
-        utilisation=cycle.utilisation,
+        predicted_per_s=terms.ceiling(config.rate),
+        terms_ms=terms,
         arrival_to_grant_ms=latency["arrival_to_grant"],
         acquire_ms=latency["acquire"],
         release_p50_ms=latency["release"]["p50"],
@@ -170,11 +166,6 @@ def throughput(rows: list[Row]) -> float:
     """Grants per second, from the first grant to the last."""
     grants = sorted(row.granted for row in rows if row.granted is not None)
     return (len(grants) - 1) * _NS / (grants[-1] - grants[0]) if len(grants) > 1 else 0.0
-
-
-def predicted(offered: float, cycle: Cycle) -> float:
-    """What one key can do: no more than is offered, no more than one cycle after the other."""
-    return min(offered, cycle.ceiling) if cycle.ceiling else offered
 
 
 def queue_growth(rows: list[Row], duration: float) -> float:

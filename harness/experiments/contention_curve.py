@@ -1,0 +1,267 @@
+"""Experiment 4: what a hot key can do, from fifty contenders to a thousand, and what bounds it."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from harness.experiments.lab import Lab, Plan
+from harness.experiments.outcome import Case, Fact, Outcome
+from harness.experiments.registry import experiment
+from harness.experiments.scale.point import Bench, Point, Setting, save
+from harness.report.charts import Series, bars, lines
+
+SETTINGS = [Setting(name, name) for name in ("redis", "redis-queue", "redlock", "etcd", "zookeeper")]
+POLLING = {"redis", "redlock"}
+"""Whose waiters ask again and again: they take a core, and are measured apart from the others."""
+
+AGREES = 0.2
+"""A prediction this close to what was measured is right."""
+PREDICTION = "within 20 %"
+FEW = 4
+_BUSY = 0.85
+_MOST_PER_S = 4000.0
+_GRANTS = 4
+"""Cycles that the longest work must at least be measured over."""
+
+
+@experiment(
+    number=4,
+    name="contention-curve",
+    question="One hot key: what do more contenders buy, how long do they wait, and what bounds it?",
+    expectation="Nothing: one holder at a time does 1 / (work + write + hand-off) per second, however many "
+    "wait. At every point that sum, measured term by term, gives the throughput within 20 %. Beyond the "
+    "knee more contenders only wait longer, and where they poll they make it worse.",
+)
+async def run(lab: Lab) -> Outcome:
+    bench = Bench(lab)
+    points: dict[str, list[Point]] = {setting.name: [] for setting in SETTINGS}
+    # With no work every microsecond counts: one backend at a time. The longer the work, the less do
+    # runs disturb each other, and the longer they take.
+    phases = {0.0: 2, 0.05: 5} if lab.quick else {0.0: 1, 0.05: 3, 0.5: 3, 5.0: 5}
+    cases: list[Case] = []
+    for work, together in phases.items():
+        cases += await _phase(bench, points, work=work, together=together)
+    _pictures(lab, points)
+    figures: dict[str, Any] = {"points": [point.to_json() for found in points.values() for point in found]}
+    return Outcome(
+        cases=cases,
+        answer=_answer(points),
+        figures=figures | {"knees": {name: knee(found) for name, found in points.items() if found}},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run of the grid."""
+
+    setting: Setting
+    contenders: int
+    work: float
+    load: str
+    rate: float
+    duration: float
+    patience: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.setting.name}, {self.contenders}, work {self.work * 1e3:g} ms, {self.load}"
+
+
+async def _phase(bench: Bench, points: dict[str, list[Point]], *, work: float, together: int) -> list[Case]:
+    """One length of work on every backend, so many backends at the same time."""
+    turns, polls = asyncio.Semaphore(together), asyncio.Lock()
+
+    async def one(setting: Setting) -> list[Case]:
+        async with polls if setting.name in POLLING else contextlib.nullcontext(), turns:
+            return await _curve(bench, setting, points[setting.name], work)
+
+    return [case for group in await asyncio.gather(*map(one, SETTINGS)) for case in group]
+
+
+async def _curve(bench: Bench, setting: Setting, found: list[Point], work: float) -> list[Case]:
+    """Saturated runs with more and more contenders; then, for one of them, lower rates."""
+    lab = bench.lab
+    cases: list[Case] = []
+    if not work:
+        # A few contenders, before any curve: what a cycle costs when nothing else is going on.
+        cases += await _run(bench, [Cell(setting, FEW, 0.0, "few", 500.0, 1.0, 1.0)], found)
+    if not found:
+        return cases  # skipped or failed, which the first case says once
+    ceiling = 1e3 / (work * 1e3 + found[0].terms_ms.total)
+    duration = max(0.6 if lab.quick else 1.5, _GRANTS * work)
+
+    def cell(contenders: int, load: str, rate: float, patience: float) -> Cell:
+        return Cell(setting, contenders, work, load, min(rate, _MOST_PER_S), duration, patience)
+
+    # Above: fast enough that the whole fleet waits at once, early in the run.
+    grid = [
+        cell(size, "above", max(2 * ceiling, 3 * size / duration), duration)
+        for size in ((200,) if lab.quick else (50, 200, 1000))
+    ]
+    if not work or (work < 0.1 and not lab.quick):
+        grid.append(cell(200, "below", ceiling / 2, 10.0))
+    if work < 0.1 and not lab.quick:
+        grid.append(cell(200, "at", ceiling, 10.0))
+    return cases + await _run(bench, grid, found)
+
+
+async def _run(bench: Bench, grid: Sequence[Cell], found: list[Point]) -> list[Case]:
+    cases: list[Case] = []
+    for cell in grid:
+        bench.lab.plan(
+            case=cell.name, rate=round(cell.rate, 3), duration=cell.duration, patience=cell.patience
+        )
+        cases += await bench.lab.cases([Plan(cell.name, PREDICTION, partial(_case, bench, cell, found))])
+    return cases
+
+
+async def _case(bench: Bench, cell: Cell, found: list[Point]) -> Case:
+    point = await bench.measure(
+        cell.setting,
+        contenders=cell.contenders,
+        rate=cell.rate,
+        duration=cell.duration,
+        patience=cell.patience,
+        work=cell.work,
+        load=cell.load,
+        ttl=max(10.0, 3 * cell.work),
+    )
+    found.append(point)
+    waits = point.arrival_to_grant_ms
+    ahead = min(cell.rate, 1e3 / (point.work_ms + found[0].terms_ms.total))
+    facts: dict[str, Fact] = {
+        "offered/s": round(cell.rate, 1),
+        "grants/s": point.throughput_per_s,
+        "predicted/s": point.predicted_per_s,
+        "error": f"{point.error:.0%}",
+        f"from {FEW} contenders": ahead,
+        "p50": _ms(waits["p50"]),
+        "p99": _ms(waits["p99"]),
+        "p999": _ms(waits["p999"]),
+        "queue +/s": point.queue_growth_per_s,
+        "gave up": point.timed_out,
+        "client": f"{point.client_cpu:.0%}",
+        "server": f"{point.server_cpu:.0%}",
+        "commands": point.commands_per_acquire,
+        "bound": bound_of(point),
+    }
+    observed = PREDICTION if point.error <= AGREES else "otherwise"
+    if point.verdict != "ok":
+        observed = point.verdict
+    return Case(name=cell.name, expected=PREDICTION, observed=observed, facts=facts)
+
+
+def bound_of(point: Point) -> str:
+    """What a point is bounded by, from its own terms and from the processors."""
+    if point.load == "below" or point.throughput_per_s >= 0.97 * point.offered_per_s:
+        return "what is offered"
+    if point.client_cpu > _BUSY:
+        return "the client's event loop"
+    if point.server_cpu > _BUSY:
+        return "the server's thread"
+    terms = {
+        "the work": point.terms_ms.work,
+        "the write": point.terms_ms.write,
+        "the hand-off": point.terms_ms.release + point.terms_ms.handoff,
+    }
+    return max(terms, key=lambda name: terms[name])
+
+
+def knee(points: Sequence[Point]) -> int | None:
+    """The number of contenders beyond which throughput grows by less than a tenth, with no work."""
+    curve = sorted((p.contenders, p.throughput_per_s) for p in points if p.work_ms == 0 and p.load != "below")
+    best = 0.0
+    reached: int | None = None
+    for contenders, rate in curve:
+        if rate > best * 1.1:
+            best, reached = rate, contenders
+    return reached
+
+
+def _pictures(lab: Lab, points: dict[str, list[Point]]) -> None:
+    curves, waits, seen = [], [], {}
+    for colour, (name, found) in enumerate(points.items()):
+        hot = sorted((p for p in found if not p.work_ms and p.load in ("above", "few")), key=_size)
+        if not hot:
+            continue
+        curves.append(Series(name, [(p.contenders, p.throughput_per_s) for p in hot], colour=colour))
+        curves.append(
+            Series("", [(p.contenders, p.predicted_per_s) for p in hot], dashed=True, colour=colour)
+        )
+        waits += [
+            Series(name, [(p.contenders, p.arrival_to_grant_ms["p50"]) for p in hot], colour=colour),
+            Series(
+                "",
+                [(p.contenders, p.arrival_to_grant_ms["p99"]) for p in hot],
+                dashed=True,
+                colour=colour,
+            ),
+        ]
+        last = hot[-1]
+        seen[name] = {
+            "work": last.terms_ms.work,
+            "write": last.terms_ms.write,
+            "release and hand-off": last.terms_ms.release + last.terms_ms.handoff,
+        }
+    for name, picture in {
+        "throughput": lines(
+            "A hot key does not get faster by more contenders",
+            curves,
+            x_label="contenders (work 0, offered above capacity)",
+            y_label="grants per second",
+            log_x=True,
+            subtitle="Solid: measured. Dashed: 1 / (work + write + hand-off), from the terms.",
+        ),
+        "waiting": lines(
+            "They only wait longer",
+            waits,
+            x_label="contenders (work 0, offered above capacity)",
+            y_label="ms from intended arrival to grant",
+            log_x=True,
+            log_y=True,
+            subtitle="Solid: p50. Dashed: p99.",
+        ),
+        "terms": bars("Where the time between two grants goes", seen, y_label="ms, at the largest fleet"),
+    }.items():
+        save(lab.folder, name, picture)
+
+
+def _size(point: Point) -> int:
+    return point.contenders
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 10 else f"{value:.2g} ms"
+
+
+def _answer(points: dict[str, list[Point]]) -> str:
+    said = []
+    errors = [point.error for found in points.values() for point in found]
+    for name, found in points.items():
+        hot = sorted((p for p in found if not p.work_ms and p.load in ("above", "few")), key=_size)
+        if not hot:
+            continue
+        first, last = hot[0], hot[-1]
+        said.append(
+            f"- **{name}**: {first.throughput_per_s:,.0f}/s with {first.contenders} contenders, "
+            f"{last.throughput_per_s:,.0f}/s with {last.contenders}; p99 from {_ms(_p99(first))} to "
+            f"{_ms(_p99(last))}. One cycle at {last.contenders}: {last.terms_ms.write:.2g} ms write + "
+            f"{last.terms_ms.release + last.terms_ms.handoff:.2g} ms release and hand-off; bounded by "
+            f"{bound_of(last)} (client {last.client_cpu:.0%}, server {last.server_cpu:.0%} of a core, "
+            f"{last.commands_per_acquire or 0:.1f} commands per acquisition)."
+        )
+    return (
+        "A lock serialises: its key does one cycle after the other, and a cycle is the work, the write, and "
+        "what passes until the next holder knows. More contenders cannot shorten it; they wait.\n\n"
+        + "\n".join(said)
+        + f"\n\nOver {len(errors)} points the prediction from the terms was off by "
+        f"{max(errors, default=0):.0%} at most. Percentiles count from the intended arrival, over those that "
+        "were granted: above capacity the others gave up, so that their waits were longer still."
+    )
+
+
+def _p99(point: Point) -> float:
+    return point.arrival_to_grant_ms["p99"]
