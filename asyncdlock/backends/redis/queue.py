@@ -6,15 +6,15 @@ learns it from the reply. The messages come in over the same connection as the r
 
 What can go wrong costs a bounded time:
 
-| what                                 | who notices                                | after                    |
-|--------------------------------------|--------------------------------------------|--------------------------|
-| a message is lost with a connection  | its process, when it reconnects            | at once                  |
-| a waiting process died               | the script: nobody is subscribed           | at once                  |
-| a waiting process is frozen          | the script: it has not spoken              | its patience (1)         |
-| the holder's lease expires           | every process that waits                   | the holder's PTTL        |
-| the server restarted empty           | every process that waits                   | at once; all queue again |
-| a grant is for a waiter that is gone | its process gives it back                  | at once                  |
-| the holder knows no queue (redis://) | every process that waits asks now and then | 250 ms                   |
+| what                                 | who notices                         | after                    |
+|--------------------------------------|-------------------------------------|--------------------------|
+| a message is lost with a connection  | its process, when it reconnects     | at once                  |
+| a waiting process died               | the script: nobody is subscribed    | at once                  |
+| a waiting process is frozen          | the script: it has not spoken       | its patience (1)         |
+| the holder's lease expires           | every process that waits            | the holder's PTTL        |
+| the server restarted empty           | every process that waits            | at once; all queue again |
+| a grant is for a waiter that is gone | its process, which gives it back    | at once                  |
+| the holder knows no queue (redis://) | every process that waits: they poll | 250 ms                   |
 
 (1) A grant made before the process has been silent for so long costs its TTL, once.
 """
