@@ -1,113 +1,159 @@
 """`report.html`: one self-contained page about a run, made from its folder alone."""
 
 import html
+import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.durations import format_duration
+from harness.history import HISTORY_FILE, Row, load
+from harness.report.html_charts import charts_of, holders_of
+from harness.report.html_page import charts, figures, findings, page, section, table, verdict
 from harness.report.summary_json import read_summary
 from harness.report.terminal import LATENCY_NAMES, facts_of
 
 HTML_FILE = "report.html"
+CHARTS = "charts"
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; --line: color-mix(in srgb, currentColor 18%, transparent); }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.4rem; }} h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
-.verdict {{ padding: .1em .6em; border-radius: .3em; color: #fff; }}
-.ok {{ background: #1a7f37; }} .violated {{ background: #cf222e; }} .unknown {{ background: #9a6700; }}
-table {{ border-collapse: collapse; width: 100%; }}
-th, td {{ padding: .3rem .6rem; text-align: left; vertical-align: top; }}
-tr {{ border-bottom: 1px solid var(--line); }}
-td.n, th.n {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
-code {{ font-size: .9em; overflow-wrap: anywhere; }}
-</style>
-<h1>{heading} <span class="verdict {verdict}">{verdict}</span></h1>
-<p><code>{command}</code><br>{started}</p>
-<h2>Result</h2>
-{facts}
-<h2>Latency</h2>
-{latencies}
-<h2>Checks</h2>
-{checks}
-<h2>Configuration</h2>
-{config}
-<h2>Environment</h2>
-{environment}
-</html>
-"""
+_TIMELINE = """<div id="timeline"><canvas tabindex="0" aria-label="who held the key when"></canvas>
+<div class="told">Point at a holder. Wheel or drag to zoom, double click for the whole run.</div>
+<p class="dim keys"><button type="button">whole run</button>
+<span style="background:var(--hold)"></span>holds
+<span style="background:var(--frozen)"></span>frozen on purpose
+<span style="background:var(--bad)"></span>its write was refused as stale
+<span style="background:var(--doubt)"></span>waiting</p></div>"""
 
 
 def write_html(run_dir: Path) -> Path:
-    """Write the page of the run in `run_dir` and return its path.
+    """Write the page of the run in `run_dir`, its charts as files beside it, and return its path.
 
     :raises NoSummary: the folder holds no finished run.
+    :raises HistoryError: its history cannot be read.
     :raises OSError: the page cannot be written.
     """
+    summary = read_summary(run_dir)
+    history = run_dir / HISTORY_FILE
+    rows = load(history).rows if history.is_file() else []
+    pictures = charts_of(rows, summary)
+    if pictures:
+        folder = run_dir / CHARTS
+        folder.mkdir(exist_ok=True)
+        for name, picture in pictures.items():
+            (folder / f"{name}.svg").write_text(picture)
     path = run_dir / HTML_FILE
-    path.write_text(_page(read_summary(run_dir)))
+    path.write_text(_page(summary, rows, pictures))
     return path
 
 
-def _page(summary: Mapping[str, Any]) -> str:
+def _page(summary: Mapping[str, Any], rows: list[Row], pictures: Mapping[str, str]) -> str:
     config = summary["config"]
     heading = (
         f"{summary['backend']['name']}: {config['contenders']:,} contenders, {config['rate']:g} arrivals/s"
     )
-    return _PAGE.format(
-        title=html.escape(f"{heading}, verdict {summary['verdict']}"),
-        heading=html.escape(heading),
-        verdict=html.escape(summary["verdict"]),
-        command=html.escape(shlex.join(summary["command"])),
-        started=html.escape(summary["started"]),
-        facts=_table((), facts_of(summary)),
-        latencies=_table(
-            ("", "p50", "p90", "p99", "p99.9", "max", "count"),
-            (
-                [
-                    name,
-                    *(format_duration(figures[q] / 1e3) for q in ("p50", "p90", "p99", "p999", "max")),
-                    count,
-                ]
-                for key, name in LATENCY_NAMES.items()
-                if (count := f"{(figures := summary['latency_ms'][key])['count']:,}") != "0"
-            ),
-            numbers=True,
-        ),
-        checks=_table(
-            ("check", "verdict", "findings"),
-            (
-                [name, check["verdict"], "\n".join(check["findings"])]
-                for name, check in summary["checks"].items()
-            ),
-        ),
-        config=_table((), config.items()),
-        environment=_table((), summary["environment"].items()),
+    body = [
+        f"<h1>{html.escape(heading)} {verdict(summary['verdict'])}</h1>",
+        f'<p class="dim">{html.escape(summary["started"])}</p>',
+        f"<pre>{html.escape(shlex.join(summary['command']))}</pre>",
+        findings(_findings(summary)),
+        figures(_figures(summary)),
+        section("Charts", charts(pictures)),
+        section("Who held the lock", *_timeline(rows)),
+        section("Latency", _latencies(summary)),
+        section("Result", table((), facts_of(summary))),
+        section("Checks", _checks(summary)),
+        section("The generator's certificate", *_certificate(summary)),
+        section("Configuration", table((), config.items())),
+        section("Environment", table((), summary["environment"].items())),
+    ]
+    title = f"{heading}, verdict {summary['verdict']}"
+    return page(title, "\n".join(body), scripts=["timeline.js"] if rows else [])
+
+
+def _findings(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Verdict first, then whatever a reader must know before believing a number."""
+    for name, check in summary["checks"].items():
+        tone = {"ok": "good", "violated": "bad"}.get(check["verdict"], "doubt")
+        if tone != "good":
+            for finding in check["findings"][:5] or ["no finding was recorded"]:
+                yield tone, f"{name}: {finding}"
+    if summary["verdict"] == "ok":
+        yield (
+            "good",
+            f"{summary['resource']['accepted']:,} writes were accepted, no two of them of two holders at "
+            f"once; {summary['resource']['stale_rejections']:,} stale ones were refused.",
+        )
+    for doubt in summary["doubts"]:
+        yield "doubt", f"Do not trust this run: {doubt}."
+    bound = summary["bound"]
+    yield "", f"Bounded by {bound['name']}: {bound['because']}."
+    if bound["next"]:
+        yield "", f"Try next: {'; '.join(bound['next'])}."
+    for judgement in summary["thresholds"]:
+        yield "good" if judgement["passed"] else "bad", judgement["sentence"]
+
+
+def _figures(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str, object]]:
+    arrivals, waits, order = summary["arrivals"], summary["latency_ms"]["arrival_to_grant"], summary["order"]
+    rate = summary["throughput_per_s"]
+    yield "throughput_per_s", "locked sections per second", f"{rate:,.0f}", rate
+    yield (
+        "acquired",
+        f"acquired of {arrivals['offered']:,}",
+        f"{arrivals['acquired']:,}",
+        arrivals["acquired"],
+    )
+    for name, label in (("p50", "p50"), ("p99", "p99"), ("p999", "p99.9")):
+        yield f"arrival_to_grant_{name}", f"{label} arrival to grant", _ms(waits[name]), waits[name]
+    yield "timed_out", "gave up waiting", f"{arrivals['timed_out']:,}", arrivals["timed_out"]
+    if order.get("inversion_ratio") is not None:
+        ratio = order["inversion_ratio"]
+        yield "inversion_ratio", "pairs out of order", f"{ratio:.1%}", ratio
+    stale = summary["resource"]["stale_rejections"]
+    yield "stale_rejections", "stale writes refused", f"{stale:,}", stale
+
+
+def _timeline(rows: list[Row]) -> list[str]:
+    data = holders_of(rows)
+    if not data["rows"]:
+        return []
+    note = f"Key {data['key']}, the most wanted one."
+    if data["left_out"]:
+        note += f" The first {len(data['rows']):,} holders; {data['left_out']:,} later ones are left out."
+    # "</" would end the script element, whatever stands around it.
+    encoded = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    return [
+        f'<p class="dim">{html.escape(note)}</p>',
+        _TIMELINE,
+        f'<script type="application/json" id="timeline-data">{encoded}</script>',
+    ]
+
+
+def _latencies(summary: Mapping[str, Any]) -> str:
+    rows = []
+    for key, name in LATENCY_NAMES.items():
+        found = summary["latency_ms"][key]
+        if found["count"]:
+            shown = [_ms(found[quantile]) for quantile in ("p50", "p90", "p99", "p999", "max")]
+            rows.append([name, *shown, f"{found['count']:,}"])
+    return table(("", "p50", "p90", "p99", "p99.9", "max", "count"), rows, numbers=True)
+
+
+def _checks(summary: Mapping[str, Any]) -> str:
+    return table(
+        ("check", "verdict", "findings"),
+        ([name, check["verdict"], "\n".join(check["findings"])] for name, check in summary["checks"].items()),
     )
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[object]], *, numbers: bool = False) -> str:
-    mark = ' class="n"' if numbers else ""
-    lines = ["<table>"]
-    cells = "".join(f"<th{mark if index else ''}>{html.escape(cell)}" for index, cell in enumerate(head))
-    if cells:
-        lines.append(f"<tr>{cells}")
-    for row in rows:
-        cells = "".join(f"<td{mark if index else ''}>{_cell(cell)}" for index, cell in enumerate(row))
-        lines.append(f"<tr>{cells}")
-    return "\n".join([*lines, "</table>"])
+def _certificate(summary: Mapping[str, Any]) -> list[str]:
+    certificate = summary.get("certificate")
+    if not certificate:
+        return []
+    shown = {name: value for name, value in certificate.items() if name != "lag_histogram"}
+    return [table((), ((name.replace("_", " "), value) for name, value in shown.items()))]
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, Mapping):
-        value = ", ".join(f"{name} {entry}" for name, entry in value.items())
-    elif isinstance(value, list | tuple):
-        value = ", ".join(map(str, value))
-    return html.escape("" if value is None else str(value)).replace("\n", "<br>")
+def _ms(milliseconds: float) -> str:
+    return format_duration(milliseconds / 1e3)

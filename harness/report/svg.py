@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 COLOURS = 8
-WIDTH, HEIGHT = 760, 340
-_LEFT, _RIGHT, _TOP, _BOTTOM = 68, 18, 62, 46
+WIDTH, HEIGHT = 620, 350
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 18, 82, 46
 _CHARACTER = 6.6
 
 STYLE = """
@@ -136,15 +136,15 @@ class Frame:
             lines.append(text(x, bottom + 16, name, "sub", "middle"))
         lines.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
         lines.append(text(right, HEIGHT - 10, self.x_label, "sub", "end"))
-        lines.append(text(left, top - 8, self.y_label, "sub"))
+        lines.append(text(14, top - 9, self.y_label, "sub"))
         return lines
 
     def _legend(self, entries: Sequence[tuple[str, str]]) -> list[str]:
         lines = []
-        x = WIDTH - _RIGHT - sum(len(name) * _CHARACTER + 26 for _, name in entries)
+        x = 14.0
         for style, name in entries:
-            lines.append(f'<rect class="bar {style}" x="{x:.0f}" y="45" width="10" height="10" rx="2"/>')
-            lines.append(text(x + 14, 54, name))
+            lines.append(f'<rect class="bar {style}" x="{x:.0f}" y="46" width="10" height="10" rx="2"/>')
+            lines.append(text(x + 14, 55, name))
             x += len(name) * _CHARACTER + 26
         return lines
 
