@@ -12,6 +12,7 @@ from harness.experiments.lab.lab import Lab
 from harness.experiments.outcome import Outcome
 from harness.experiments.present import print_all, print_list, print_opening, print_outcome
 from harness.experiments.registry import Experiment, experiments, find
+from harness.report.html_experiment import write_experiment_html
 from harness.report.terminal import make_console
 from harness.run import make_folder
 
@@ -73,6 +74,7 @@ async def perform(
         async with Lab(folder, quick=quick, seed=seed, say=say) as lab:
             outcome = await experiment.run(lab)
     write_evidence(experiment, lab, outcome, started=started, seconds=time.monotonic() - began)
+    write_experiment_html(folder)
     print_outcome(console, outcome, folder=folder, command=repeat_command(experiment, lab))
     return outcome, folder
 
