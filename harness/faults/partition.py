@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 
 from harness.faults.journal import FaultJournal
-from harness.faults.tcp_link import BOTH, Link, Way
+from harness.faults.tcp_link import Link, Way
 
 
 @contextlib.asynccontextmanager
@@ -23,7 +23,7 @@ async def partition(
             link.lose(*ways)
         else:
             link.hold(*ways)
-    with journal.fault("partition", **_details(cut, ways), lost=lose):
+    with journal.fault("partition", **_details(cut, ways), **({"bytes": "lost"} if lose else {})):
         try:
             yield
         finally:
@@ -48,5 +48,7 @@ async def delay(
 
 
 def _details(links: list[Link], ways: tuple[Way, ...]) -> dict[str, str]:
-    directions = ", ".join(way.value for way in ways or BOTH)
-    return {"who": ", ".join(link.name for link in links), "ways": directions}
+    details = {"who": ", ".join(link.name for link in links)}
+    if len({*ways}) == 1:
+        details["way"] = ways[0].value
+    return details

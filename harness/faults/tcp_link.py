@@ -12,7 +12,7 @@ server behind a broken switch never would; they carry nothing until the link is 
 import asyncio
 import contextlib
 import enum
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from harness.servers.ports import free_port
 
@@ -64,10 +64,12 @@ class _Lane:
 class Link:
     """The proxy in front of `target` (`host:port`); see `open_link`."""
 
-    def __init__(self, target: str, *, name: str = "") -> None:
+    def __init__(self, target: str, *, name: str = "", port: int | None = None) -> None:
         self.target = target
         self.name = name or f"link to {target}"
-        self.port = free_port()
+        self.port = port or free_port()
+        self.watch: Callable[[Way, bytes], None] = lambda way, data: None
+        """Is shown every piece before it is passed on, so that a fault can begin at an exact message."""
         self._lanes = {way: _Lane() for way in Way}
         self._pipes: set[_Pipe] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,14 +146,19 @@ class Link:
         self._pipes.add(pipe)
         try:
             await asyncio.gather(
-                pipe.carry(reader, server_writer, self._lanes[Way.TO_SERVER]),
-                pipe.carry(server_reader, writer, self._lanes[Way.TO_CLIENT]),
+                self._carry(Way.TO_SERVER, pipe, reader, server_writer),
+                self._carry(Way.TO_CLIENT, pipe, server_reader, writer),
             )
         except (OSError, asyncio.CancelledError):
             pass  # reset by either end or by us, or the link is closed: the end of this connection
         finally:
             pipe.break_off()
             self._pipes.discard(pipe)
+
+    async def _carry(
+        self, way: Way, pipe: "_Pipe", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await pipe.carry(reader, writer, self._lanes[way], lambda data: self.watch(way, data))
 
 
 class _Pipe:
@@ -161,13 +168,20 @@ class _Pipe:
         self._writers = client, server
         self.has_hole = False
 
-    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lane: _Lane) -> None:
+    async def carry(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        lane: _Lane,
+        watch: Callable[[bytes], None],
+    ) -> None:
         """Move bytes one way until the sender closes; raises OSError when the connection breaks."""
         on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         delivering = asyncio.create_task(self._deliver(on_the_way, writer, lane))
         loop = asyncio.get_running_loop()
         try:
             while data := await reader.read(_CHUNK):
+                watch(data)
                 await lane.saw(len(data))
                 if lane.loses:
                     self.has_hole = True
@@ -201,9 +215,9 @@ class _Pipe:
 
 
 @contextlib.asynccontextmanager
-async def open_link(target: str, *, name: str = "") -> AsyncIterator[Link]:
+async def open_link(target: str, *, name: str = "", port: int | None = None) -> AsyncIterator[Link]:
     """A link for the length of an `async with`: connect to its `address` instead of `target`."""
-    link = Link(target, name=name)
+    link = Link(target, name=name, port=port)
     await link.start()
     try:
         yield link

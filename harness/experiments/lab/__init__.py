@@ -12,6 +12,7 @@ picture.py        the events of a case as a timeline
 
 from harness.experiments.lab.actor import Actor
 from harness.experiments.lab.lab import BACKENDS, Lab, LockServer, Plan
+from harness.experiments.lab.reach import Reach, open_reach
 from harness.experiments.lab.scene import Scene
 from harness.experiments.lab.track import Track
 from harness.experiments.lab.worker import WorkerProcess, spawn_worker
@@ -22,8 +23,10 @@ __all__ = [
     "Lab",
     "LockServer",
     "Plan",
+    "Reach",
     "Scene",
     "Track",
     "WorkerProcess",
+    "open_reach",
     "spawn_worker",
 ]

@@ -1,12 +1,14 @@
 """A client in this process that is told each step, for schedules that need no process of its own."""
 
+import asyncio
+import contextlib
 import time
 from typing import Any
 
 from asyncdlock import AcquireTimeout, LockClient, LockError
 from asyncdlock.handle import Handle
 from harness.clock import now
-from harness.experiments.lab.track import Event, Track
+from harness.experiments.lab.track import PATIENCE, Event, Track
 from harness.faults import FaultJournal
 from harness.writer import FencedWriter
 
@@ -22,6 +24,18 @@ class Actor:
         self.handle: Handle | None = None
         self._journal = journal
         self._writer = writer
+
+    async def warm(self) -> None:
+        """Open the connections now, so that the schedule does not have to wait for them.
+
+        :raises TimeoutError: the servers do not answer.
+        """
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with contextlib.suppress(LockError):  # a first connection may take longer than one try may
+                    handle = await self.client.acquire(f"{self.track.key}/{self.track.name}", renew=False)
+                    await handle.release()
+                    return
 
     async def acquire(self, *, ttl: float, timeout: float | None = None, renew: bool = False) -> Handle:
         """Wait for the lock.
@@ -66,7 +80,7 @@ class Actor:
         assert self.handle is not None
         assert self._writer is not None
         handle = self.handle
-        self.note("writing", fence=handle.fence, held=handle.held)
+        self.note("writing", fence=handle.fence, held=handle.held, body=body)
         reply = await self._writer.put(
             self.track.key, fence=handle.fence, owner=handle.owner, body=body.encode()
         )

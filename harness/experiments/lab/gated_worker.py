@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from asyncdlock.backend import schemes
-from harness import worker
+from harness import exits, worker
 from harness.clock import now
 
 
@@ -26,7 +26,7 @@ def main() -> int:
         importlib.import_module(module)
     print(json.dumps({"event": "ready", "at": round(now() / 1e9, 6)}), flush=True)
     if not sys.stdin.readline():
-        return worker.EXIT_INTERRUPTED  # whoever was to give the sign is gone
+        return exits.INTERRUPTED  # whoever was to give the sign is gone
     code: int = uvloop.run(worker.run(args))
     return code
 

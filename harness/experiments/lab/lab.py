@@ -24,6 +24,8 @@ from harness.servers.server import Server
 
 T = TypeVar("T")
 
+_REPEATS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class LockServer:
@@ -59,7 +61,7 @@ class Lab:
         self._stack = contextlib.AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
         self._starting: dict[str, asyncio.Task[Any]] = {}
-        self._loading = Loading()
+        self.loading = Loading()
 
     async def __aenter__(self) -> "Lab":
         self._session = await self._stack.enter_async_context(aiohttp.ClientSession())
@@ -104,13 +106,13 @@ class Lab:
 
     def scene(self, name: str, resource: ResourceView | None = None, *, ttl: float) -> Scene:
         """A new case; its files go into a folder of its own inside the experiment's."""
-        return Scene(name, self.folder / slug(name), resource, ttl=ttl, loading=self._loading)
+        return Scene(name, self.folder / slug(name), resource, ttl=ttl, loading=self.loading)
 
     async def cases(self, plans: Iterable[Plan]) -> list[Case]:
         """Run cases at the same time.
 
         One whose server is not installed is skipped with the reason; one whose schedule did not come
-        about is repeated once; one that breaks down is `failed`, and the others go on.
+        about is repeated; one that breaks down is `failed`, and the others go on.
         """
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._case(plan)) for plan in plans]
@@ -118,9 +120,10 @@ class Lab:
 
     async def _case(self, plan: Plan) -> Case:
         case = await _attempt(plan)
-        if case.observed == NOT_SHOWN:
-            self.say(f"{plan.name}: {case.reason}; once more")
-            case = await _attempt(plan)
+        for _ in range(_REPEATS):
+            if case.observed == NOT_SHOWN:
+                self.say(f"{plan.name}: {case.reason}; once more")
+                case = await _attempt(plan)
         verdict = "as predicted" if case.as_predicted else case.reason or "NOT as predicted"
         self.say(f"{plan.name}: {case.observed} ({verdict})")
         return case
@@ -133,11 +136,11 @@ class Lab:
 
     async def enter(self, context: contextlib.AbstractAsyncContextManager[T]) -> T:
         """Start something for the rest of the experiment."""
-        async with self._loading.one():
+        async with self.loading.one():
             return await self._stack.enter_async_context(context)
 
     async def _once(self, name: str, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        async with self._loading.one():
+        with self.loading.going_on():
             if name not in self._starting:
                 self._starting[name] = asyncio.create_task(start())
             # A cancelled case must not stop what others wait for as well.

@@ -12,20 +12,22 @@ _SAID: Mapping[str, str] = {
     "acquiring": "asks for the lock",
     "pausing": "freezes",
     "resumed": "wakes up",
-    "timed_out": "gives up waiting",
-    "killed": "is killed",
+    "deleting": "deletes the lock",
 }
 
 
 def two_writers(decisions: Sequence[Decision]) -> list[Decision]:
-    """The accepted writes that came after a later holder's: each of them is the violation."""
+    """The accepted writes that came after a later holder's, or after another's under the same fence."""
     found = []
-    highest: dict[str, int] = {}
+    latest: dict[str, Decision] = {}
     for decision in decisions:
         if decision.accepted and decision.token:
-            if decision.token < highest.get(decision.key, 0):
+            before = latest.get(decision.key, decision)
+            if decision.token < before.token or (
+                decision.token == before.token and decision.owner != before.owner
+            ):
                 found.append(decision)
-            highest[decision.key] = max(decision.token, highest.get(decision.key, 0))
+            latest[decision.key] = max(before, decision, key=lambda one: one.token)
     return found
 
 
@@ -60,6 +62,7 @@ def _words(event: Event, body: str | None) -> str | None:
         case "pausing":
             return f"stands still for {details['seconds']:g} s, its event loop with it"
         case "writing":
+            body = details.get("body", body)
             what = "" if body is None else f" {body!r}"
             belief = "its lease is good" if details["held"] else "its lease ran out, but it does not look"
             return f"writes{what} with fence {details['fence']} ({belief})"
@@ -69,6 +72,10 @@ def _words(event: Event, body: str | None) -> str | None:
             return "is told 200"
         case "released":
             return "releases" if details.get("owned") else "releases: the lock was no longer its own"
+        case "looking":
+            return f"looks: the lock is {'its own' if details['owned'] else 'not its own'}"
+        case "timed_out":
+            return f"is not granted it: {details.get('error', 'its patience ended')}"
         case "failed" | "unknown":
             return f"fails: {details.get('error', 'no reason given')}"
     return _SAID.get(event.name)

@@ -1,0 +1,132 @@
+"""Experiment 3: releasing by GET and DEL, forced into its race, and by one script at the same moment."""
+
+import asyncio
+from functools import partial
+
+from redis.asyncio import Redis
+
+from asyncdlock import Handle
+from harness.experiments.lab import Actor, Lab, Plan, Scene
+from harness.experiments.outcome import Case, Fact, Outcome
+from harness.experiments.registry import experiment
+from harness.report.timeline import Panel
+from harness.resource.process import Fence
+
+LONG = 30.0
+RELEASES = ("GET then DEL", "one script")
+FENCES: tuple[Fence, ...] = ("off", "on")
+
+
+@experiment(
+    number=3,
+    name="unsafe-release",
+    question="A looks whether the lock is still its own and then deletes it. In between its lease runs out "
+    "and B acquires. Whose lock is deleted?",
+    expectation="B's, when looking and deleting are two commands: C gets in while B works, and without a "
+    "fence both write. When they are one script, nobody's: the release is refused and C waits for B.",
+)
+async def run(lab: Lab) -> Outcome:
+    ttl = round(lab.rng.uniform(0.5, 0.9), 3)
+    panels: dict[str, Panel | None] = {}
+    plans = []
+    for release in RELEASES:
+        for fence in FENCES:
+            lab.plan(release=release, fence=fence, ttl=ttl)
+            expected = "violated" if (release, fence) == ("GET then DEL", "off") else "ok"
+            plans.append(
+                Plan(
+                    f"{release}, fence {fence}",
+                    expected,
+                    partial(_case, lab, release, fence, ttl, expected, panels),
+                )
+            )
+    cases = await lab.cases(plans)
+    lab.picture([panels.get("GET then DEL, fence off"), panels.get("one script, fence off")])
+    return Outcome(cases=cases, answer=_ANSWER, figures={"ttl_s": ttl})
+
+
+async def _case(
+    lab: Lab, release: str, fence: Fence, ttl: float, expected: str, panels: dict[str, Panel | None]
+) -> Case:
+    server = await lab.lock_server("redis")
+    scene = lab.scene(f"{release}, fence {fence}", await lab.resource(fence), ttl=ttl)
+    async with (
+        scene.actor("A", server.url) as a,
+        scene.actor("B", server.url) as b,
+        scene.actor("C", server.url) as c,
+        Redis.from_url(server.url, decode_responses=True) as redis,
+    ):
+        await scene.begin()
+        mine = await a.acquire(ttl=ttl)
+        looks_owned = await redis.get(scene.key) == mine.owner
+        a.note("looking", owned=looks_owned)
+        theirs = await b.acquire(ttl=LONG)  # returns when A's lease has run out
+        if release == "GET then DEL":
+            await redis.delete(scene.key)
+            a.note("deleting")
+        else:
+            await a.release()
+        survives = await redis.get(scene.key) == theirs.owner
+        early = await c.try_acquire(ttl=LONG)
+        await _write_all(b, c, early)
+    case = await _judged(scene, release, fence, expected, looks_owned, survives, early)
+    panels[scene.name] = scene.panel
+    return case
+
+
+async def _write_all(b: Actor, c: Actor, early: Handle | None) -> None:
+    """C writes at once if it got in; B, which noticed nothing, writes later; else C comes after B."""
+    if early is not None:
+        await c.write("result of C")
+        await c.release()
+        await b.write("result of B")
+        await b.release()
+        return
+    waiting = asyncio.create_task(c.acquire(ttl=LONG))
+    await b.write("result of B")
+    await b.release()
+    await waiting
+    await c.write("result of C")
+    await c.release()
+
+
+async def _judged(
+    scene: Scene,
+    release: str,
+    fence: Fence,
+    expected: str,
+    looks_owned: bool,
+    survives: bool,
+    early: Handle | None,
+) -> Case:
+    assert scene.resource is not None
+    decisions = await scene.decisions()
+    refused = [decision for decision in decisions if decision.outcome == "stale"]
+    value = await scene.resource.value(scene.key)
+    facts: dict[str, Fact] = {
+        "A saw its own lock": looks_owned,
+        "B's lock survived": survives,
+        "C got in while B held": early is not None,
+        "B was told": f"409 seen {refused[0].seen} got {refused[0].token}" if refused else "200",
+        "value": value.text,
+    }
+    unsafe = release == "GET then DEL"
+    shown = {
+        "A saw its own lock before it deleted": looks_owned,
+        "B's lock was deleted" if unsafe else "B's lock was left alone": survives is not unsafe,
+        "C got in" if unsafe else "C had to wait": (early is not None) is unsafe,
+        "the resource refused B" if unsafe and fence == "on" else "nothing was refused": bool(refused)
+        is (unsafe and fence == "on"),
+    }
+    return await scene.judge(expected, facts=facts, shown=shown, story=fence == "off")
+
+
+_ANSWER = (
+    "With GET and DEL, B's. Between A's look, which was right, and A's delete, which was not, the lease ran "
+    "out and the key became B's; DEL does not ask whose it is. C then acquired a lock that B still held, and "
+    "neither was ever frozen: one impatient release breaks exclusion for two innocent workers. Without a "
+    "fence B overwrote C's result; with it the resource refused B.\n\n"
+    "With one script, nobody's. Redis runs nothing between the comparison and the delete, so the same "
+    "release at the same moment found another owner, returned `False` and was counted as a release by a "
+    "non-owner. B kept its lock, and C waited for it."
+)
