@@ -184,12 +184,13 @@ class RedlockBackend:
         while waiting and (everybody or not ballot.decided):
             left = max(0.0, deadline - time.monotonic())
             done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                break
             for task in done:
                 ballot.count(asked[task], task, yes)
-        for task in waiting:
-            ballot.silent(asked[task])
+            if not done:
+                # Silent until the end; those of whom we did not wait for an answer are not.
+                for task in waiting:
+                    ballot.silent(asked[task])
+                break
         return ballot
 
     def _done(self, task: "asyncio.Task[Any]") -> None:

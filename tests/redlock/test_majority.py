@@ -175,9 +175,6 @@ async def test_a_cancelled_acquire_leaves_nothing_on_any_node(key: str) -> None:
         await nobody_holds(nodes, key)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=QuorumError, reason="nodes that were not waited for are counted as failed"
-)
 @pytest.mark.parametrize(("size", "dead"), [(4, 0), (5, 1)])
 async def test_contention_is_no_failure_also_when_the_vote_is_decided_early(
     key: str, size: int, dead: int

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable
 
-import pytest
 from redis.asyncio.connection import AbstractConnection
 
 from asyncdlock.backends.redis.openers import opener_for
@@ -11,7 +10,6 @@ from asyncdlock.backends.redis.wire import Wire
 from harness import servers
 
 
-@pytest.mark.xfail(strict=True, reason="a call made while earlier ones wake up finds the connection open")
 async def test_no_request_overtakes_one_that_waits_for_the_connection(
     shared_redis: servers.RedisNode, key: str
 ) -> None:

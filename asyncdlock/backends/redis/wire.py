@@ -52,7 +52,9 @@ class Wire:
         self.on_lost: Callable[[], None] | None = None
         """Called when an open connection is lost."""
         self._stream: _Stream | None = None
-        self._opening: asyncio.Task[_Stream] | None = None
+        self._opening: asyncio.Task[None] | None = None
+        # Requests that wait for the connection to open, or to take more.
+        self._line: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
         self._was_open = False
         self._closed = False
         self.commands = 0
@@ -64,15 +66,38 @@ class Wire:
         :raises BackendError: the server answered with an error.
         """
         stream = self._stream
-        while stream is None or stream.paused is not None:
-            if stream is None:
-                stream = await self._open()
-            else:
-                # Then looked at again: the first to wake may fill the buffer, or the connection be lost.
-                await stream.writable()
-                stream = self._stream
+        if stream is None or stream.paused or self._line:
+            return await self._stand_in_line(_pack(command))
         self.commands += 1
         return await stream.send(_pack(command))
+
+    def _stand_in_line(self, packed: bytes) -> "asyncio.Future[Any]":
+        """Send as soon as the connection takes it, and in order: a release must not overtake its acquire."""
+        if self._closed:
+            raise BackendUnavailable("the connection was closed", definite=True)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._line.append((packed, future))
+        if self._stream is None:
+            self._start_opening()
+        return future
+
+    def serve_line(self) -> None:
+        """Send what stands in line, while the connection takes it. What was cancelled is never sent."""
+        stream = self._stream
+        while self._line and stream is not None and not stream.paused and not stream.closed:
+            packed, future = self._line.popleft()
+            if not future.done():
+                self.commands += 1
+                stream.send(packed, future)
+
+    def _send_home(self, error: BaseException) -> None:
+        """There will be no connection: tell those who stand in line, of whom nothing was sent."""
+        refused = isinstance(error, BackendError) and not isinstance(error, BackendUnavailable)
+        kind = BackendError if refused else BackendUnavailable
+        while self._line:
+            _, future = self._line.popleft()
+            if not future.done():
+                future.set_exception(kind(str(error), definite=True))
 
     @property
     def is_open(self) -> bool:
@@ -83,8 +108,15 @@ class Wire:
 
         :raises BackendError: it cannot be opened.
         """
-        if self._stream is None:
-            await self._open()
+        if self._closed:
+            raise BackendUnavailable("the connection was closed", definite=True)
+        if self._stream is not None:
+            return
+        opening = self._start_opening()
+        await asyncio.wait((opening,))
+        if opening.cancelled():
+            raise BackendUnavailable("the connection was closed", definite=True)
+        opening.result()
 
     async def subscribe(self, verb: str, channel: str) -> None:
         """SUBSCRIBE or SSUBSCRIBE; returns when the server has confirmed it.
@@ -106,35 +138,28 @@ class Wire:
     def post(self, *command: str | int) -> "asyncio.Future[Any] | None":
         """Send without waiting; `None` when there is no open connection that takes it now."""
         stream = self._stream
-        if stream is None or stream.paused is not None:
+        if stream is None or stream.paused or self._line:
             return None
         self.commands += 1
         return stream.send(_pack(command))
 
-    async def _open(self) -> "_Stream":
-        """The open stream; all who need it meanwhile wait for the same attempt."""
-        if self._closed:
-            raise BackendUnavailable("the connection was closed", definite=True)
-        opening = self._opening
-        if opening is None:
-            opening = asyncio.get_running_loop().create_task(self._connect(), name="asyncdlock connect")
-            opening.add_done_callback(self._opened)
-            self._opening = opening
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if opening.cancelled() and caller is not None and not caller.cancelling():
-                # aclose() cancelled the attempt; nobody cancelled this caller.
-                raise BackendUnavailable("the connection was closed", definite=True) from None
-            raise
+    def _start_opening(self) -> "asyncio.Task[None]":
+        """All who need the connection wait for the same attempt."""
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._connect(), name="asyncdlock connect")
+            self._opening.add_done_callback(self._opened)
+        return self._opening
 
-    def _opened(self, task: "asyncio.Task[_Stream]") -> None:
+    def _opened(self, task: "asyncio.Task[None]") -> None:
         self._opening = None
-        if not task.cancelled():
-            task.exception()  # retrieved: whoever waited has been told
+        if task.cancelled():
+            self._send_home(BackendUnavailable("the connection was closed", definite=True))
+        elif (error := task.exception()) is not None:
+            self._send_home(error)
+        elif self._line and self._stream is None:
+            self._start_opening()  # lost again already
 
-    async def _connect(self) -> "_Stream":
+    async def _connect(self) -> None:
         # A server that never answered is reported at once. One that did is given time to restart.
         give_up = time.monotonic() + (self._reconnect_for if self._was_open else 0.0)
         for delay in jittered(0.02, 0.5):
@@ -146,7 +171,7 @@ class Wire:
             await asyncio.sleep(delay)
         raise AssertionError("the delays never end")
 
-    async def _connect_once(self) -> "_Stream":
+    async def _connect_once(self) -> None:
         try:
             connection = await self._opener()
         except Exception as error:
@@ -154,7 +179,7 @@ class Wire:
         stream = _Stream(self, _take_over(connection), self._call_timeout)
         if self.on_open is not None:
             try:
-                # Callers that find `_stream` unset wait for this task, so the hook is first on the wire.
+                # The hook finds the stream open; whoever stands in line waits for it.
                 self._stream = stream
                 await self.on_open(self)
             except BaseException as error:
@@ -164,7 +189,7 @@ class Wire:
             raise BackendUnavailable("the connection was lost while it was set up")
         self._stream = stream
         self._was_open = True
-        return stream
+        self.serve_line()
 
     def pushed(self, message: list[Any]) -> None:
         if self.on_push is not None:
@@ -173,7 +198,11 @@ class Wire:
     def lost(self, stream: "_Stream") -> None:
         if self._stream is stream:
             self._stream = None
-            if self.on_lost is not None and not self._closed:
+            if self._closed:
+                return
+            if self._line:
+                self._start_opening()
+            if self.on_lost is not None:
                 self.on_lost()
 
     def drop(self, reason: str) -> None:
@@ -187,6 +216,7 @@ class Wire:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait((self._opening,))
+        self._send_home(BackendUnavailable("the connection was closed", definite=True))
         if self._stream is not None:
             self._stream.close(BackendUnavailable("the connection was closed"))
             await asyncio.sleep(0)  # one turn of the loop, in which the transport closes its socket
@@ -200,7 +230,7 @@ class _Stream(asyncio.Protocol):
         self._writer = writer
         self.transport: asyncio.WriteTransport = writer.transport
         self.closed = False
-        self.paused: asyncio.Future[None] | None = None
+        self.paused = False
         self._wire = wire
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
@@ -214,8 +244,10 @@ class _Stream(asyncio.Protocol):
         self._stall_timer: asyncio.TimerHandle | None = None
         self.transport.set_protocol(self)
 
-    def send(self, packed: bytes) -> "asyncio.Future[Any]":
-        future = self._loop.create_future()
+    def send(self, packed: bytes, future: "asyncio.Future[Any] | None" = None) -> "asyncio.Future[Any]":
+        """Write `packed` at the end of this tick at the latest; its reply becomes the future's result."""
+        if future is None:
+            future = self._loop.create_future()
         if self.closed:
             future.set_exception(BackendUnavailable("the connection was lost", definite=True))
             return future
@@ -281,17 +313,11 @@ class _Stream(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        self.paused = self._loop.create_future()
+        self.paused = True
 
     def resume_writing(self) -> None:
-        if self.paused is not None:
-            if not self.paused.done():
-                self.paused.set_result(None)
-            self.paused = None
-
-    async def writable(self) -> None:
-        if self.paused is not None:
-            await asyncio.shield(self.paused)
+        self.paused = False
+        self._wire.serve_line()
 
     def _watch_for_stall(self) -> None:
         """One timer for all calls: replies come in order, so a silent server stalls the oldest."""
@@ -315,7 +341,6 @@ class _Stream(asyncio.Protocol):
         if self._stall_timer is not None:
             self._stall_timer.cancel()
         self.transport.abort()
-        self.resume_writing()
         self._wire.lost(self)
         for future in self._pending:
             if not future.done():
