@@ -57,6 +57,8 @@ class FleetResult:
     """What the lock client sent to its server; `None` when the backend does not count."""
     max_loop_lag: float = 0.0
     dropped: int = 0
+    pauses: list[Mapping[str, Any]] = field(default_factory=list)
+    """What held each process up: see `harness.pauses`."""
     failures: list[str] = field(default_factory=list)
     """One sentence for each process that did not end in good order."""
 
@@ -154,6 +156,7 @@ class Fleet:
             commands=None if any(r["commands"] is None for r in done) else sum(r["commands"] for r in done),
             max_loop_lag=max((report["max_loop_lag"] for report in done), default=0.0),
             dropped=sum(report["dropped"] for report in done),
+            pauses=[report["pauses"] for report in done],
             failures=[*died, *(member.failure for member in self._members if member.failure)],
         )
 

@@ -87,7 +87,7 @@ class Pipe:
 
         :raises UsageError: the server refused it.
         """
-        self._writer.write(_command(*words))
+        self._writer.write(command(*words))
         line = await self._reader.readline()
         if line.startswith(b"-"):
             raise UsageError(f"the server refused {words[0]}: {line[1:].decode(errors='replace').strip()}")
@@ -116,7 +116,7 @@ class Pipe:
                 else:
                     await places.acquire()
                 self._writer.write(batch)
-            self._writer.write(_command("ECHO", _LAST))
+            self._writer.write(command("ECHO", _LAST))
             return await counting
         finally:
             counting.cancel()
@@ -216,6 +216,8 @@ async def fill(
             progress(rest)
         seconds = time.perf_counter() - began
         memory = await used_memory(pipe)
+        # Before and after: a limit that was measured in an unlucky moment is none.
+        limit = max(limit, await _raw_limit(pipe, keys, ttl, fences))
     return Filled(keys, keys - absent, seconds, keys / seconds, limit, keys * per_key, memory)
 
 
@@ -244,7 +246,7 @@ async def _raw_limit(pipe: Pipe, keys: int, ttl: float, fences: bool) -> float:
 
 def _removal(numbers: list[int]) -> bytes:
     names = (f"account:{number:010d}" for number in numbers)
-    return b"".join(_command("DEL", name, f"fence:{{{name}}}") for name in names)
+    return b"".join(command("DEL", name, f"fence:{{{name}}}") for name in names)
 
 
 def _batches(keys: Keys, count: int, ttl: float, fences: bool) -> Iterator[bytes]:
@@ -258,12 +260,12 @@ def _batch(keys: Keys, start: int, stop: int, ttl: float, fences: bool) -> bytes
 
 def _render(numbers: list[int], owners: list[int], ttl: float, fences: bool) -> bytes:
     milliseconds = str(round(ttl * 1000))
-    command = _command("SET", "account:%010d", "00000000-0000-4000-8000-%012d", "NX", "PX", milliseconds)
+    command = command("SET", "account:%010d", "00000000-0000-4000-8000-%012d", "NX", "PX", milliseconds)
     # The lengths that RESP wants are those of what the templates become.
     template = command.replace(b"$13", b"$18").replace(b"$29", b"$36")
     values: list[int] = []
     if fences:
-        template += _command("INCR", "fence:{account:%010d}").replace(b"$21", b"$26")
+        template += command("INCR", "fence:{account:%010d}").replace(b"$21", b"$26")
         for number, owner in zip(numbers, owners, strict=True):
             values += (number, owner, number)
     else:
@@ -272,7 +274,7 @@ def _render(numbers: list[int], owners: list[int], ttl: float, fences: bool) -> 
     return template * len(numbers) % tuple(values)
 
 
-def _command(*words: str | int) -> bytes:
+def command(*words: str | int) -> bytes:
     parts = [f"*{len(words)}\r\n".encode()]
     parts += [b"$%d\r\n%s\r\n" % (len(word.encode()), word.encode()) for word in map(str, words)]
     return b"".join(parts)

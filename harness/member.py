@@ -32,6 +32,7 @@ from harness.config import RunConfig
 from harness.contender import Contenders
 from harness.history import HistoryWriter, Row
 from harness.keyspace import key_chooser
+from harness.pauses import Pauses
 from harness.recorder import Recorder
 from harness.runner import Runner
 from harness.writer import FencedWriter, open_writer
@@ -101,7 +102,10 @@ class Member:
         gc.freeze()
         cpu = time.process_time()
         commands = self._commands()
-        async with _background(recorder.keep_up(), self._report(recorder, runner, contenders, start)):
+        pauses = Pauses()
+        async with _background(
+            recorder.keep_up(), self._report(recorder, runner, contenders, start), pauses.watch()
+        ):
             stopper = asyncio.create_task(_stop(stopped, runner))
             try:
                 await runner.run(schedule, start=start)
@@ -118,6 +122,7 @@ class Member:
             "seconds": ended / pacer.NANOSECONDS,
             "expired": runner.expired,
             "dropped": runner.dropped,
+            "pauses": pauses.to_json(),
             "max_loop_lag": self.client.max_loop_lag,
             "commands": None if commands is None else (self._commands() or 0) - commands,
         }

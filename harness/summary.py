@@ -10,6 +10,7 @@ from harness.bounds import find_bound, measure_cycle
 from harness.config import RunConfig
 from harness.fleet import FleetResult
 from harness.history import History
+from harness.report.certificate import certificate
 from harness.thresholds import Threshold
 from harness.trust import doubts
 
@@ -38,6 +39,14 @@ def build(
     latency = recording.latency_ms()
     seconds = fleet.seconds
     cycle = measure_cycle(history.rows, seconds)
+    trust = certificate(
+        recording.total["schedule_lag"],
+        cpu=fleet.cpu,
+        seconds=seconds,
+        dropped=fleet.dropped,
+        pauses=fleet.pauses,
+        doubts=doubts(latency, dropped=fleet.dropped, failures=[*failures, *fleet.failures]),
+    )
     summary: dict[str, Any] = {
         "schema": SCHEMA,
         "command": list(command),
@@ -46,7 +55,8 @@ def build(
         "environment": dict(environment),
         "verdict": verdict,
         "interrupted": interrupted,
-        "doubts": doubts(latency, dropped=fleet.dropped, failures=[*failures, *fleet.failures]),
+        "doubts": trust["reasons"],
+        "certificate": trust,
         "checks": dict(checks),
         "arrivals": arrivals,
         "throughput_per_s": round(arrivals["acquired"] / seconds, 3) if seconds else 0.0,
