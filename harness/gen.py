@@ -260,9 +260,9 @@ def _batch(keys: Keys, start: int, stop: int, ttl: float, fences: bool) -> bytes
 
 def _render(numbers: list[int], owners: list[int], ttl: float, fences: bool) -> bytes:
     milliseconds = str(round(ttl * 1000))
-    command = command("SET", "account:%010d", "00000000-0000-4000-8000-%012d", "NX", "PX", milliseconds)
+    lock = command("SET", "account:%010d", "00000000-0000-4000-8000-%012d", "NX", "PX", milliseconds)
     # The lengths that RESP wants are those of what the templates become.
-    template = command.replace(b"$13", b"$18").replace(b"$29", b"$36")
+    template = lock.replace(b"$13", b"$18").replace(b"$29", b"$36")
     values: list[int] = []
     if fences:
         template += command("INCR", "fence:{account:%010d}").replace(b"$21", b"$26")
