@@ -82,7 +82,9 @@ class SharedSet:
                 if reply.status == 200:
                     return Reply("accepted")
                 if reply.status == 409:
-                    return Reply("stale", json.loads(answer)["seen"])
+                    told = json.loads(answer)
+                    # Sent again because its first reply was lost, and found to be what is stored.
+                    return Reply("accepted") if told.get("yours") else Reply("stale", told["seen"])
                 if reply.status == 412:
                     return Reply("failed", error=CONFLICT)
                 definite = 400 <= reply.status < 500

@@ -1,0 +1,195 @@
+"""Experiment 15: random faults on every backend, run after run, with the fence on."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import aiohttp
+
+from harness.checkers import worst
+from harness.experiments.lab import Lab
+from harness.experiments.lab.track import NeverHappened
+from harness.experiments.outcome import FAILED, SKIPPED, Case, Fact, Outcome
+from harness.experiments.registry import experiment
+from harness.experiments.storms.lane import open_lane
+from harness.experiments.storms.plan import BACKENDS, Plan, plan_run
+from harness.experiments.storms.single import Result, run_once
+from harness.experiments.trials.crew import Crew, open_crew
+from harness.experiments.trials.intervals import rule_of_three
+from harness.servers.errors import ServerError, ServerMissing
+
+RUNS, QUICK_RUNS = 200, 10
+CONTROLS: Mapping[str, int] = dict.fromkeys(BACKENDS, 2)
+QUICK_CONTROLS: Mapping[str, int] = {"redis": 2}
+
+_MODULES = (
+    "asyncdlock.backends.redis",
+    "asyncdlock.backends.redlock",
+    "asyncdlock.backends.etcd",
+    "asyncdlock.backends.zookeeper",
+    "harness.experiments.storms.load",
+)
+
+
+@experiment(
+    number=15,
+    name="storm",
+    question="Processes update one value under one lock while clients and servers are frozen and killed and "
+    "links are cut and slowed at random. Does the resource, with the fence on, ever accept a stale write or "
+    "lose an acknowledged update?",
+    expectation="Never, on any backend. With the fence off the same storms lose updates.",
+)
+async def run(lab: Lab) -> Outcome:
+    runs = QUICK_RUNS if lab.quick else RUNS
+    return await storm(lab, runs, controls=QUICK_CONTROLS if lab.quick else CONTROLS)
+
+
+async def storm(lab: Lab, runs: int, *, controls: Mapping[str, int]) -> Outcome:
+    """`runs` runs with consecutive seeds and the fence on; of some backends the first ones again without."""
+    plans = [plan_run(lab.seed + number) for number in range(runs)]
+    for plan in plans:
+        lab.plan(**plan.to_json())
+    by_backend = {backend: [plan for plan in plans if plan.backend == backend] for backend in BACKENDS}
+    async with open_crew(*_MODULES, log=lab.folder / "processes.log") as crew, asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(_all_runs(lab, crew, its_plans, controls=controls.get(backend, 0)))
+            for backend, its_plans in by_backend.items()
+            if its_plans
+        ]
+    lots = [task.result() for task in tasks]
+    results = sorted((result for lot in lots for result in lot.results), key=lambda one: one.plan.seed)
+    control = [result for lot in lots for result in lot.controls]
+    cases = [lot.case for lot in lots]
+    if control:
+        cases.append(_control_case(control))
+    return Outcome(
+        cases=cases,
+        answer=_answer(results, control),
+        figures={
+            "runs": len(results),
+            "violated_runs": sum(result.verdict == "violated" for result in results),
+            "upper_bound_95": rule_of_three(len(results)),
+            "faults": dict(Counter(fault for result in results for fault in result.faults)),
+            "rows": [result.to_json() for result in results],
+            "control_rows": [result.to_json() for result in control],
+        },
+    )
+
+
+class _Lot:
+    """What became of one backend's runs."""
+
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+        self.results: list[Result] = []
+        self.controls: list[Result] = []
+        self.trouble = "", ""
+        """Why it did not come to its end: a word, and a sentence."""
+
+    @property
+    def case(self) -> Case:
+        bad = [result for result in self.results if result.verdict != "ok"]
+        observed, reason = self.trouble
+        if bad or not observed:
+            observed = worst(result.verdict for result in self.results)
+            reason = "; ".join(map(_how_to_repeat, bad))
+        return Case(
+            name=f"{self.backend}, fence on",
+            expected="ok",
+            observed=observed,
+            facts=_facts(self.results),
+            findings=[f"seed {one.plan.seed}: {finding}" for one in bad for finding in one.findings[:5]],
+            reason=reason,
+        )
+
+
+async def _all_runs(lab: Lab, crew: Crew, plans: Sequence[Plan], *, controls: int) -> _Lot:
+    """All runs of one backend, one after the other, then its controls."""
+    backend = plans[0].backend
+    lot = _Lot(backend)
+    try:
+        async with open_lane(backend, crew, lab.folder) as lane:
+            for number, plan in enumerate(plans, 1):
+                result = await run_once(lane, plan)
+                lot.results.append(result)
+                if result.verdict != "ok":
+                    lab.say(_how_to_repeat(result))
+                elif number % 5 == 0 or number == len(plans):
+                    lab.say(f"{backend}: {number} of {len(plans)} runs")
+            if controls:
+                await lane.set_fence("off")
+            for plan in plans[:controls]:
+                lot.controls.append(await run_once(lane, plan))
+    except ServerMissing as missing:
+        lot.trouble = SKIPPED, str(missing)
+    except (ServerError, NeverHappened, aiohttp.ClientError, OSError, TimeoutError) as error:
+        lot.trouble = FAILED, " ".join(f"{type(error).__name__}: {error}".split())
+    return lot
+
+
+def _how_to_repeat(result: Result) -> str:
+    finding = f" ({result.findings[0]})" if result.findings else ""
+    return (
+        f"seed {result.plan.seed} on {result.plan.backend} is {result.verdict}{finding}; it is the first run "
+        f"of python -m harness experiment storm --quick --seed {result.plan.seed}"
+    )
+
+
+def _facts(results: Sequence[Result]) -> dict[str, Fact]:
+    return {
+        "runs": len(results),
+        "faults": sum(len(result.faults) for result in results),
+        "grants": sum(result.grants for result in results),
+        "acknowledged": sum(result.acknowledged for result in results),
+        "displaced holders that wrote": sum(result.displaced for result in results),
+        "refused": sum(result.refused for result in results),
+        "without reply": sum(result.unknown for result in results),
+        "stale accepted": sum(result.stale_accepted for result in results),
+        "updates lost": sum(result.lost for result in results),
+    }
+
+
+def _control_case(results: Sequence[Result]) -> Case:
+    violated = [result for result in results if result.verdict == "violated"]
+    return Case(
+        name="the same storms, fence off",
+        expected="violated",
+        observed="violated" if violated else "ok",
+        facts=_facts(results),
+        findings=[f"seed {one.plan.seed}: {one.findings[0]}" for one in violated],
+        reason="" if violated else "the storms were too mild to show anything",
+    )
+
+
+def _answer(results: Sequence[Result], controls: Sequence[Result]) -> str:
+    if not results:
+        return "Nothing could be run."
+    runs, facts = len(results), _facts(results)
+    violated = sum(result.verdict != "ok" for result in results)
+    kinds = Counter(fault for result in results for fault in result.faults)
+    if violated:
+        verdict = f"{violated} of {runs} runs were not clean; the table names their seeds."
+    else:
+        verdict = (
+            f"Not in {runs} runs: no stale write was accepted and no acknowledged update was lost. None in "
+            f"{runs} is an upper bound and no proof: at 95 % the probability that such a run goes wrong is "
+            f"below {rule_of_three(runs):.1%} (3/n)."
+        )
+    weather = (
+        f"The runs were no calm weather: {facts['faults']} faults came about "
+        f"({', '.join(f'{count} × {name}' for name, count in kinds.most_common())}), "
+        f"{facts['displaced holders that wrote']} holders sent their write when the next one already had the "
+        f"lock, and the resource refused {facts['refused']} operations. {facts['acknowledged']} updates were "
+        f"acknowledged, {facts['without reply']} got no reply."
+    )
+    return "\n\n".join([verdict, weather, *([_of_controls(controls)] if controls else [])])
+
+
+def _of_controls(controls: Sequence[Result]) -> str:
+    facts = _facts(controls)
+    violated = sum(result.verdict == "violated" for result in controls)
+    return (
+        f"With the fence off, {violated} of {len(controls)} of the same storms were violated: "
+        f"{facts['stale accepted']} stale writes accepted, {facts['updates lost']} of {facts['acknowledged']} "
+        "acknowledged updates lost. The lock was the same."
+    )
