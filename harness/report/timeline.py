@@ -13,7 +13,7 @@ Kind = Literal["wait", "hold", "lease", "lease2", "frozen", "fault", "good", "ba
 
 _WIDTH = 1000
 _LEFT, _RIGHT = 150, 30
-_LANE, _BAR = 64, 22
+_LANE, _BAR, _HALF = 64, 22, 14
 _TITLE, _AXIS, _GAP = 56, 40, 24
 _CHARACTER = 6.3  # the mean width of a character at 11 px
 _TICKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
@@ -43,6 +43,8 @@ class Span:
     end: int
     kind: Kind
     label: str = ""
+    half: Literal["", "upper", "lower"] = ""
+    """Takes half of the bar's height, so that two can be seen to overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,8 @@ class _Drawing:
         ]
         for order, span in enumerate(lane.spans):
             covered = any(
-                later.start < span.end and span.start < later.end for later in lane.spans[order + 1 :]
+                later.start < span.end and span.start < later.end and later.half == span.half
+                for later in lane.spans[order + 1 :]
             )
             parts += self._span(middle, span, labelled=not covered)
         rows = {-1: float(_LEFT), 1: float(_LEFT)}  # how far labels above and below the bar reach
@@ -176,6 +179,9 @@ class _Drawing:
         start, end = self._x(span.start), self._x(span.end)
         width = max(end - start, 1.5)
         height = _BAR - 6 if span.kind == "frozen" else _BAR  # what it covers stays visible
+        if span.half:
+            height = _HALF
+            middle += _HALF / 2 * (-1 if span.half == "upper" else 1)
         parts = [
             f'<rect class="{span.kind}" x="{start}" y="{middle - height / 2}" width="{width:.1f}" '
             f'height="{height}" rx="3">'
@@ -197,7 +203,7 @@ class _Drawing:
         width = len(mark.label) * _CHARACTER
         if not mark.label:
             return parts
-        left = min(x - 4, _WIDTH - 6 - width)
+        left = max(float(_LEFT), min(x - 4, _WIDTH - 6 - width))
         side = next((side for side in (-1, 1) if left >= rows[side]), None)
         if side is None:
             return parts  # no room: the tooltip has it

@@ -8,6 +8,8 @@ from harness.experiments.lab.track import Track, rows_of
 from harness.report.timeline import Arrow, Kind, Lane, Mark, Panel, Span
 from harness.rows import Decision, Fault, Row
 
+_NOT_GRANTED = ("timed_out", "failed", "interrupted")
+
 
 def panel(
     title: str,
@@ -48,7 +50,7 @@ def _participant(track: Track, rows: Sequence[Row], number: int, faults: Sequenc
     for row in rows:
         if row.process != number or row.called is None:
             continue
-        spans.append(Span(row.called, row.granted or row.released or end, "wait", "waits"))
+        spans.append(Span(row.called, row.granted or _gave_up(track, row.called, end), "wait", "waits"))
         if row.granted is not None:
             spans.append(Span(row.granted, row.released or end, "hold", "believes it holds the lock"))
             marks.append(Mark(row.granted, "plain", f"granted, fence {row.fence}"))
@@ -61,6 +63,12 @@ def _participant(track: Track, rows: Sequence[Row], number: int, faults: Sequenc
         if fault.details.get("who") == track.name
     ]
     return Lane(track.name, spans, marks)
+
+
+def _gave_up(track: Track, called: int, end: int) -> int:
+    """When an attempt ended that was not granted."""
+    ends = (event.at for event in track.events if event.at >= called and event.name in _NOT_GRANTED)
+    return next(ends, end)
 
 
 def _frozen(track: Track) -> Iterator[Span]:
@@ -81,14 +89,17 @@ def _lock_server(
     """Leases from grant to release or to the end of their TTL: renewals are not drawn."""
     granted = sorted((row for row in rows if row.granted is not None), key=lambda row: row.granted or 0)
     spans = []
-    colours: tuple[Kind, Kind] = ("lease", "lease2")
-    for number, row in enumerate(granted):
+    for row in granted:
         begin = row.granted or 0
         over = begin + round(ttl * 1e9)
         if row.released is not None:
             over = min(over, row.released)
-        owner = tracks[row.process].name
-        spans.append(Span(begin, min(over, end), colours[number % 2], f"lease of {owner}"))
+        label = f"lease of {tracks[row.process].name}"
+        # One half of the bar for every other participant: leases that overlap are two holders.
+        if row.process % 2:
+            spans.append(Span(begin, min(over, end), "lease2", label, half="lower"))
+        else:
+            spans.append(Span(begin, min(over, end), "lease", label, half="upper"))
     marks = [
         Mark(fault.at, "fault", f"{fault.name}: {fault.details.get('who', '')}")
         for fault in faults
