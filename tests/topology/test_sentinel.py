@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 import asyncdlock
-from asyncdlock import BackendError, BackendUnavailable, LockClient, LockError, LockLost
+from asyncdlock import BackendError, BackendUnavailable
 from harness import servers
 from harness.servers import RedisWithSentinels
-from tests.redis_queue.support import PATIENT, eventually, hold_in_turn, until_waiting, waiters
+from tests.redis_queue.support import eventually, hold_in_turn, until_waiting, waiters
+from tests.topology.contention import Contention
 
 SCHEMES = pytest.mark.parametrize("scheme", ["redis", "redis-queue"])
 
@@ -23,36 +24,6 @@ async def group() -> AsyncIterator[RedisWithSentinels]:
     """A primary, a replica and three sentinels of this test's own."""
     async with servers.redis_sentinel(replicas=1, password="not-a-secret") as started:
         yield started
-
-
-class Contention:
-    """Tasks of one client that take a lock again and again, whatever happens to its server."""
-
-    def __init__(self, client: LockClient, key: str) -> None:
-        self._client = client
-        self._key = key
-        self.fences: list[int] = []
-        """In the order of the grants."""
-        self.failures: list[LockError] = []
-
-    async def run(self) -> None:
-        while True:
-            try:
-                async with self._client.hold(self._key, ttl=2.0, timeout=PATIENT) as handle:
-                    self.fences.append(handle.fence)
-                    await asyncio.sleep(0.002)
-            except LockError as error:
-                self.failures.append(error)
-                await asyncio.sleep(0.02)
-
-    async def goes_on(self) -> None:
-        """Wait for twenty grants more."""
-        goal = len(self.fences) + 20
-
-        async def reached() -> bool:
-            return len(self.fences) >= goal
-
-        await eventually(reached, lambda: f"further grants; it failed with {self.failures[-3:]}")
 
 
 @SCHEMES
@@ -79,8 +50,7 @@ async def test_the_new_primary_is_found(group: RedisWithSentinels, scheme: str, 
     first = await group.primary()
     async with asyncdlock.connect(with_scheme(group.url, scheme), local_handoffs=0) as client:
         contention = Contention(client, "k")
-        tasks = [asyncio.create_task(contention.run()) for _ in range(5)]
-        try:
+        async with contention.running(5):
             await contention.goes_on()
             if how == "killed":
                 first.kill()
@@ -88,12 +58,7 @@ async def test_the_new_primary_is_found(group: RedisWithSentinels, scheme: str, 
                 await group.sentinels[0].command("SENTINEL", "FAILOVER", "mymaster")
             await group.promoted(instead_of=first)
             await contention.goes_on()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        for failure in contention.failures:
-            assert isinstance(failure, BackendUnavailable | LockLost), repr(failure)
+        contention.failed_clearly()
         assert contention.fences == sorted(set(contention.fences)), (
             "the client lifts a counter that the new primary had not heard of in full"
         )
