@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 
+from harness.experiments.scale.crowd import crowd
 from harness.servers import EtcdNode
 
 _IN_FLIGHT = 32
@@ -65,9 +66,7 @@ async def many(count: int, one: Callable[[int], Awaitable[None]]) -> float:
             await one(number)
 
     began = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
-        for _ in range(_IN_FLIGHT):
-            group.create_task(work())
+    await crowd(_IN_FLIGHT, work)
     return count / (time.perf_counter() - began)
 
 
