@@ -6,7 +6,9 @@ import pytest
 
 import asyncdlock
 from asyncdlock import BackendError
+from harness import servers
 from harness.servers import RedisNode
+from harness.servers.tls import Tls
 from tests.redis_queue.support import fifo, hold_in_turn, until_clean, until_waiting, waiters
 
 
@@ -51,7 +53,7 @@ async def test_who_may_use_its_own_channels_and_keys_only(node: RedisNode) -> No
     """The least that a user of this backend needs."""
     url = await user_url(
         node,
-        *("~job:*", "~fence:{job:*", "~queue:{job:*", "~sessions:{job:*", "&asyncdlock:*"),
+        *("~job:*", "~fence:{job:*", "~queue:{job:*", "~sessions:{job:*", "resetchannels", "&asyncdlock:*"),
         *("-@all", "+eval", "+evalsha", "+@connection", "+subscribe", "+publish", "+pubsub", "+time"),
         *("+get", "+set", "+del", "+exists", "+pttl", "+pexpire", "+incrby"),
         *("+zadd", "+zrem", "+zcard", "+zscore", "+zpopmin"),
@@ -70,6 +72,28 @@ async def test_who_may_use_its_own_channels_and_keys_only(node: RedisNode) -> No
         with pytest.raises(BackendError, match=r"NOPERM|permission"):
             await one.acquire("other")
         await until_clean(node)
+
+
+@pytest.mark.parametrize("tls", ["server", "mutual"])
+async def test_encrypted_connections(tls: Tls) -> None:
+    async with servers.redis(tls=tls, password="not-a-secret") as node:
+        url = node.url.replace("rediss://", "rediss-queue://", 1)
+        async with asyncdlock.connect(url) as one, asyncdlock.connect(url, local_handoffs=0) as two:
+            holder = await one.acquire("k")
+            async with waiters(two, "k", 3) as tasks:
+                await until_waiting(node, "k", 3)
+                await holder.release()
+                assert len(await hold_in_turn(tasks)) == 3
+
+
+async def test_a_unix_socket(node: RedisNode) -> None:
+    async with asyncdlock.connect(f"unix-queue://{node.unix_socket}?db=3", local_handoffs=0) as client:
+        holder = await client.acquire("k")
+        async with waiters(client, "k", 3) as tasks:
+            await asyncio.sleep(0.05)
+            await holder.release()
+            assert len(await hold_in_turn(tasks)) == 3
+        assert await node.command("DBSIZE") == 0, "it is another database"
 
 
 async def test_a_wrong_password_is_reported_without_it(node: RedisNode) -> None:

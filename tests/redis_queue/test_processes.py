@@ -13,6 +13,7 @@ from tests.redis_queue.support import (
     PATIENT,
     eventually,
     fifo,
+    first_look_is_over,
     hold_in_turn,
     until_clean,
     until_waiting,
@@ -109,12 +110,12 @@ async def test_a_grant_to_a_frozen_process_ends_with_its_lease(node: RedisNode) 
 
 async def test_patience_is_the_waiters_own(node: RedisNode) -> None:
     """An impatient releaser does not take a patient process for dead."""
-    async with fifo(node, patience=0.1) as holding, fifo(node, patience=30.0) as client:
+    async with fifo(node, patience=0.1) as holding, fifo(node, patience=600.0) as client:
         holder = await holding.acquire("k", ttl=LONG)
         async with waiters(client, "k", 3, ttl=LONG) as tasks:
             queued = await until_waiting(node, "k", 3)
-            await asyncio.sleep(0.6)
-            assert await until_waiting(node, "k", 3) == queued
+            await first_look_is_over(client, holder)
+            await asyncio.sleep(0.3)  # three times what the releaser has
             await holder.release()
             served = await hold_in_turn(tasks)
         assert [handle.owner for handle in served] == queued
