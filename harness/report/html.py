@@ -121,8 +121,8 @@ def _timeline(rows: list[Row]) -> list[str]:
     note = f"Key {data['key']}, the most wanted one."
     if data["left_out"]:
         note += f" The first {len(data['rows']):,} holders; {data['left_out']:,} later ones are left out."
-    # "</" would end the script element, whatever stands around it.
-    encoded = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    # A "<" in a key could end the script element, whatever stands around it.
+    encoded = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return [
         f'<p class="dim">{html.escape(note)}</p>',
         _TIMELINE,

@@ -1,0 +1,103 @@
+"""Reports in a real browser: they show their charts and the numbers of the run, and load nothing else."""
+
+import json
+import struct
+from pathlib import Path
+
+from harness.config import RunConfig
+from harness.report.charts import Series, lines
+from harness.report.html_experiment import write_experiment_html
+from harness.run import run_load
+from tests.browser.chromium import browser
+
+_CHARTS = ["percentiles", "latency", "throughput", "queue", "order", "lag"]
+
+
+def size_of(png: bytes) -> tuple[int, int]:
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+async def test_the_report_of_a_real_run_shows_its_charts_and_its_numbers(tmp_path: Path) -> None:
+    config = RunConfig(contenders=50, rate=200, duration=1.0, out=str(tmp_path / "runs"))
+    finished = await run_load(config)
+    summary = finished.summary
+    async with browser(tmp_path) as page:
+        await page.open((finished.folder / "report.html").as_uri())
+        assert page.errors == []
+        assert [url for url in page.requests if not url.startswith("file:")] == [], "it loads nothing else"
+
+        shown = json.loads(
+            await page.evaluate(
+                "JSON.stringify(Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
+                ".map(e => [e.dataset.figure, e.dataset.value])))"
+            )
+        )
+        assert shown["verdict"] == summary["verdict"]
+        assert float(shown["throughput_per_s"]) == summary["throughput_per_s"]
+        assert int(shown["acquired"]) == summary["arrivals"]["acquired"] > 0
+        p99 = summary["latency_ms"]["arrival_to_grant"]["p99"]
+        assert float(shown["arrival_to_grant_p99"]) == p99
+
+        charts = await page.evaluate(
+            "[...document.querySelectorAll('[data-chart]')].map(e => e.dataset.chart)"
+        )
+        assert charts == _CHARTS
+        widths = await page.evaluate(
+            "[...document.querySelectorAll('svg.chart')].map(e => e.getBoundingClientRect().width)"
+        )
+        assert min(widths) > 300, "every chart takes part in the page"
+
+        drawn = await page.evaluate("document.getElementById('timeline').dataset.drawn")
+        assert int(drawn) == summary["arrivals"]["acquired"]
+        width, height = size_of(await page.screenshot(tmp_path / "report.png"))
+        assert width >= 1000
+        assert height >= 1000
+
+
+async def test_the_timeline_zooms_where_the_wheel_turns_and_comes_back(tmp_path: Path) -> None:
+    finished = await run_load(RunConfig(contenders=20, rate=100, duration=0.5, out=str(tmp_path / "runs")))
+    async with browser(tmp_path) as page:
+        await page.open((finished.folder / "report.html").as_uri())
+        await page.evaluate("document.getElementById('timeline').scrollIntoView()")
+        box = json.loads(
+            await page.evaluate(
+                "JSON.stringify(document.querySelector('#timeline canvas').getBoundingClientRect())"
+            )
+        )
+        view = "(({from, to}) => [+from, +to])(document.getElementById('timeline').dataset)"
+        start, end = await page.evaluate(view)
+        await page.wheel(box["x"] + box["width"] / 2, box["y"] + 40, -120)
+        await page.evaluate("new Promise(requestAnimationFrame) && 0")
+        zoomed = await page.evaluate(view)
+        assert start < zoomed[0] < zoomed[1] < end
+        await page.evaluate("document.querySelector('#timeline button').click()")
+        assert await page.evaluate(view) == [start, end]
+        assert page.errors == []
+
+
+async def test_the_report_of_an_experiment_shows_its_answer_and_its_charts(tmp_path: Path) -> None:
+    case = {"name": "one", "expected": "ok", "observed": "ok", "as_predicted": True, "facts": {"rate": 12.5}}
+    summary = {
+        "experiment": {"number": 99, "name": "example"},
+        "question": "Why?",
+        "expectation": "Because.",
+        "answer": "**Bold** words.",
+        "as_predicted": True,
+        "command": "python -m harness experiment example",
+        "started": "2026-01-01T00:00:00+00:00",
+        "duration_s": 1.0,
+        "environment": {},
+        "cases": [case | {"reason": "", "findings": []}],
+    }
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    picture = lines("A curve", [Series("a", [(1, 1), (2, 2)])], x_label="x", y_label="y")
+    (tmp_path / "curve.svg").write_text(picture)
+    async with browser(tmp_path) as page:
+        await page.open(write_experiment_html(tmp_path).as_uri())
+        assert await page.evaluate("document.querySelector('.verdict').textContent") == "ok"
+        assert await page.evaluate("document.querySelectorAll('svg.chart path.line').length") == 1
+        colour = await page.evaluate("getComputedStyle(document.querySelector('path.line')).stroke")
+        assert colour not in ("none", ""), "the style sheet reached the picture"
+        assert await page.evaluate("document.querySelector('table td:last-child').textContent") == "12.5"

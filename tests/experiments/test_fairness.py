@@ -1,0 +1,64 @@
+"""Experiment 5, and the two locks that it compares real ones with."""
+
+from pathlib import Path
+from random import Random
+
+from rich.console import Console
+
+from harness.checkers.fairness import fairness
+from harness.experiments.command import perform
+from harness.experiments.fairness import ranks
+from harness.experiments.registry import find
+from harness.experiments.scale.null_models import by_lot, first_come
+from harness.history import Row
+
+
+def waiting(count: int) -> list[Row]:
+    """All come at once, nearly; the last is let in first."""
+    return [
+        Row(number, 0, number, "hot", number, called=number, granted=1000 * (count - number))
+        for number in range(count)
+    ]
+
+
+def test_the_fair_null_model_lets_in_in_order_at_the_same_moments() -> None:
+    rows = waiting(50)
+    ideal = first_come(rows)
+    assert fairness(ideal).inversions == 0
+    assert sorted(row.granted or 0 for row in ideal) == sorted(row.granted or 0 for row in rows)
+
+
+def test_the_lottery_is_as_disordered_as_chance_and_lets_nobody_in_before_they_came() -> None:
+    lots = by_lot(waiting(2000), Random(1))
+    assert 0.45 < fairness(lots).inversion_ratio < 0.55
+    assert all((row.granted or 0) >= row.intended for row in lots)
+    assert len({row.id for row in lots}) == 2000
+
+
+def test_a_lottery_among_one_is_in_order() -> None:
+    rows = [
+        Row(number, 0, 0, "hot", 100 * number, called=100 * number, granted=100 * number + 1)
+        for number in range(20)
+    ]
+    assert fairness(by_lot(rows, Random(1))).inversions == 0
+
+
+def test_ranks_are_the_numbers_of_arrival_and_grant() -> None:
+    assert ranks(waiting(3)) == [(0, 2), (1, 1), (2, 0)]
+
+
+async def test_spin_is_unfair_and_queues_are_fair(tmp_path: Path) -> None:
+    console = Console(quiet=True)
+    outcome, folder = await perform(find("fairness"), console, out=tmp_path, quick=True, seed=1)
+    observed = {case.name: case.observed for case in outcome.ran}
+    assert observed["spin"] == "unfair"
+    assert observed["strict queue"] == "first come first served"
+    assert outcome.as_predicted, observed
+    for point in outcome.figures["points"]:
+        orders = point["order"]
+        assert orders["perfect_fifo"]["inversions"] == 0
+        assert {"intended", "called", "random_grant"} <= set(orders)
+        if point["setting"] in ("etcd", "zookeeper"):
+            assert orders["enqueued"]["inversions"] == 0
+    assert {path.name for path in folder.glob("*.svg")} == {"order.svg", "tail-wait.svg"}
+    assert (folder / "report.html").is_file()
