@@ -11,6 +11,15 @@ from harness.servers import RedisNode
 from harness.servers.tls import Tls
 from tests.redis_queue.support import fifo, hold_in_turn, until_clean, until_waiting, waiters
 
+LEAST_RULES = [
+    *("~job:*", "~fence:{job:*", "~queue:{job:*", "~sessions:{job:*", "resetchannels", "&asyncdlock:*"),
+    *("-@all", "+@connection", "+eval", "+evalsha", "+subscribe", "+publish", "+pubsub", "+time"),
+    *("+get", "+set", "+del", "+exists", "+pttl", "+pexpire", "+incrby"),
+    *("+zadd", "+zrem", "+zcard", "+zscore", "+zpopmin"),
+    *("+hget", "+hset", "+hdel", "+hgetall", "+hincrby"),
+]
+"""The least that a user of this backend needs, for keys that start with `job:`; the documentation says so."""
+
 
 async def user_url(node: RedisNode, *rules: str) -> str:
     """A URL for a user with these ACL rules."""
@@ -50,15 +59,7 @@ async def test_who_may_not_subscribe_is_told_so_and_does_not_wait_in_vain(node: 
 
 
 async def test_who_may_use_its_own_channels_and_keys_only(node: RedisNode) -> None:
-    """The least that a user of this backend needs."""
-    url = await user_url(
-        node,
-        *("~job:*", "~fence:{job:*", "~queue:{job:*", "~sessions:{job:*", "resetchannels", "&asyncdlock:*"),
-        *("-@all", "+eval", "+evalsha", "+@connection", "+subscribe", "+publish", "+pubsub", "+time"),
-        *("+get", "+set", "+del", "+exists", "+pttl", "+pexpire", "+incrby"),
-        *("+zadd", "+zrem", "+zcard", "+zscore", "+zpopmin"),
-        *("+hget", "+hset", "+hdel", "+hgetall", "+hincrby"),
-    )
+    url = await user_url(node, *LEAST_RULES)
     async with asyncdlock.connect(url) as one, asyncdlock.connect(url) as two:
         holder = await one.acquire("job:1")
         async with waiters(one, "job:1", 5) as ones, waiters(two, "job:1", 5) as twos:
