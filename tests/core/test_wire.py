@@ -85,7 +85,7 @@ async def test_many_tasks_share_one_connection(wire: Wire, redis_server: servers
 async def test_a_cancelled_call_keeps_the_stream_in_step(wire: Wire) -> None:
     await wire.call("PING")
     for _ in range(20):
-        tasks = [asyncio.create_task(wire.call("ECHO", f"{n}")) for n in range(10)]
+        tasks = [asyncio.ensure_future(wire.call("ECHO", f"{n}")) for n in range(10)]
         await asyncio.sleep(0)
         for n in (0, 3, 4, 9):
             tasks[n].cancel()
@@ -160,7 +160,7 @@ async def test_a_killed_server_fails_calls_in_flight_as_indefinite(
 ) -> None:
     await wire.call("PING")
     redis_server.pause()
-    calls = [asyncio.create_task(wire.call("PING")) for _ in range(3)]
+    calls = [asyncio.ensure_future(wire.call("PING")) for _ in range(3)]
     await asyncio.sleep(0.01)
     redis_server.kill()
     for result in await asyncio.gather(*calls, return_exceptions=True):
@@ -178,7 +178,7 @@ async def test_a_server_that_has_answered_before_is_given_time_to_restart(
     await wire.call("PING")
     redis_server.kill()
     await until(lambda: not wire.is_open)
-    call = asyncio.create_task(wire.call("PING"))
+    call = asyncio.ensure_future(wire.call("PING"))
     await asyncio.sleep(0.05)
     await redis_server.start()
     assert await call == b"PONG"
@@ -242,7 +242,7 @@ async def crowd(wire: Wire) -> "list[asyncio.Task[Any]]":
     """Thirty calls of a megabyte, one a tick."""
     calls = []
     for _ in range(30):
-        calls.append(asyncio.create_task(wire.call("ECHO", "x" * 1_000_000)))
+        calls.append(asyncio.ensure_future(wire.call("ECHO", "x" * 1_000_000)))
         await asyncio.sleep(0)
     for _ in range(10):
         await asyncio.sleep(0)
@@ -288,7 +288,7 @@ async def test_closing_fails_calls_in_flight_and_refuses_further_ones(
     wire: Wire, redis_server: servers.RedisNode
 ) -> None:
     await wire.call("PING")
-    pending = asyncio.create_task(wire.call("BLPOP", "nothing", 0))
+    pending = asyncio.ensure_future(wire.call("BLPOP", "nothing", 0))
     await asyncio.sleep(0.01)
     await wire.aclose()
     with pytest.raises(BackendUnavailable, match="closed") as caught:
@@ -313,7 +313,7 @@ async def test_closing_while_it_connects_tells_the_callers() -> None:
     async with server:
         port = server.sockets[0].getsockname()[1]
         wire = Wire(opener_for(f"redis://127.0.0.1:{port}"), call_timeout=5.0)
-        call = asyncio.create_task(wire.call("PING"))
+        call = asyncio.ensure_future(wire.call("PING"))
         await accepted.wait()
         await asyncio.sleep(0.01)
         await wire.aclose()
@@ -363,7 +363,7 @@ async def test_a_server_that_is_not_there_is_reported_at_once() -> None:
 async def test_a_cancelled_caller_does_not_stop_the_others_from_connecting(
     wire: Wire, redis_server: servers.RedisNode
 ) -> None:
-    calls = [asyncio.create_task(wire.call("PING")) for _ in range(3)]
+    calls = [asyncio.ensure_future(wire.call("PING")) for _ in range(3)]
     await asyncio.sleep(0)
     await cancelled(calls[0])
     assert await asyncio.gather(*calls[1:]) == [b"PONG"] * 2

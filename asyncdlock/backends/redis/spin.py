@@ -33,7 +33,7 @@ class SpinBackend(RedisBackend):
             outcome = await self._attempt(claim, reserve)
             if isinstance(outcome, Grant):
                 return outcome
-            if delays is None:
+            if delays is None:  # made when needed: most acquire at once
                 delays = jittered(_FIRST_DELAY, _LONGEST_DELAY)
             delay = next(delays)
             # A lock that is about to expire need not be waited for longer; -1 never expires.
