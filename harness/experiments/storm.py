@@ -67,7 +67,7 @@ async def storm(lab: Lab, runs: int, *, controls: Mapping[str, int]) -> Outcome:
         answer=_answer(results, control),
         figures={
             "runs": len(results),
-            "violated_runs": sum(result.verdict == "violated" for result in results),
+            "verdicts": dict(Counter(result.verdict for result in results)),
             "upper_bound_95": rule_of_three(len(results)),
             "faults": dict(Counter(fault for result in results for fault in result.faults)),
             "rows": [result.to_json() for result in results],
@@ -190,6 +190,6 @@ def _of_controls(controls: Sequence[Result]) -> str:
     violated = sum(result.verdict == "violated" for result in controls)
     return (
         f"With the fence off, {violated} of {len(controls)} of the same storms were violated: "
-        f"{facts['stale accepted']} stale writes accepted, {facts['updates lost']} of {facts['acknowledged']} "
-        "acknowledged updates lost. The lock was the same."
+        f"{facts['stale accepted']} stale writes accepted, {facts['updates lost']} of "
+        f"{facts['acknowledged']} acknowledged updates lost. The lock was the same."
     )

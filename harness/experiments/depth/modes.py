@@ -54,14 +54,25 @@ class Arena:
         self.holders.append(holder)
         return holder
 
+    @property
+    def acknowledged(self) -> list[str]:
+        """The updates that the resource confirmed."""
+        return [element for holder in self.holders for element in holder.acknowledged]
+
+    async def lost(self) -> list[str]:
+        """Those of them that are not in the set.
+
+        :raises aiohttp.ClientError: the resource does not answer.
+        """
+        return lost(self.acknowledged, (await self._shared.read(self.key)).elements)
+
     async def case(self, expected: str, schedule: str) -> Case:
         """Count what was lost, and let the checkers look at the log as well.
 
         :raises aiohttp.ClientError: the resource does not answer.
         """
         decisions = await self._resource.decisions(self.key, self._journal.origin)
-        acknowledged = [element for holder in self.holders for element in holder.acknowledged]
-        missing = lost(acknowledged, (await self._shared.read(self.key)).elements)
+        acknowledged, missing = self.acknowledged, await self.lost()
         tracks = [holder.track for holder in self.holders]
         config: Mapping[str, Any] = {"mode": self.mode, "ttl": self._ttl, "fence": RESOURCE_FENCE[self.mode]}
         after = decisions[0].seq - 1 if decisions else 0

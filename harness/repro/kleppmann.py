@@ -1,0 +1,80 @@
+"""Kleppmann's example: the holder of token 33 wakes up after the holder of 34 has written."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+import aiohttp
+
+import asyncdlock
+from harness.experiments.depth.modes import Arena
+from harness.experiments.depth.schedules import older_writes_first, younger_writes_first
+from harness.experiments.lab import Lab
+from harness.experiments.trials.shared_set import RESOURCE_FENCE, Mode
+from harness.repro.finding import Figure, Finding
+from harness.repro.registry import reproduction
+
+TTL = 1.0
+TRIALS, QUICK_TRIALS = 50, 10
+
+
+@reproduction(
+    name="kleppmann-33-34",
+    about="A holder pauses for longer than its lease; the next one writes; the first one writes too.",
+    published="with fencing tokens the storage refuses 33 after 34; without them the first holder "
+    "overwrites the second's work",
+    source="M. Kleppmann, How to do distributed locking, 2016",
+    claim="As he says; and to fence writes alone is not enough once holders read before they write.",
+)
+async def run(lab: Lab) -> Finding:
+    trials = QUICK_TRIALS if lab.quick else TRIALS
+    lab.plan(trials=trials, ttl=TTL)
+    without, fenced = await asyncio.gather(
+        _play(lab, "none", trials, younger_first=True), _play(lab, "writes only", trials, younger_first=True)
+    )
+    writes_only, every = await asyncio.gather(
+        _play(lab, "writes only", trials, younger_first=False),
+        _play(lab, "every operation", trials, younger_first=False),
+    )
+    return Finding(
+        figures=[
+            _figure("34 writes, then 33; no fence", without, expected=trials),
+            _figure("34 writes, then 33; fence", fenced, expected=0),
+            _figure("both read, 33 writes, then 34; writes fenced", writes_only, expected=trials),
+            _figure("both read, 33 writes, then 34; reads fenced too", every, expected=0),
+        ],
+        differs=[
+            "His is a drawing; ours are real leases of a real Redis, and a resource in its own process.",
+            "The first holder does not stand still, it waits: what keeps it makes no difference to the "
+            "resource (experiments pause-beyond-ttl and renewal-window freeze real processes).",
+            "His client writes a file that it has read; he does not say whether the read carries the token. "
+            "The last two lines show that it must.",
+        ],
+    )
+
+
+async def _play(lab: Lab, mode: Mode, trials: int, *, younger_first: bool) -> Sequence[bool]:
+    """Of each trial: whether an acknowledged update was lost."""
+    server = await lab.lock_server("redis")
+    resource = await lab.resource(RESOURCE_FENCE[mode])
+    order = "younger" if younger_first else "older"
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(asyncdlock.connect(server.url))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+
+        async def trial(number: int) -> bool:
+            arena = Arena(f"{mode}, {order} first, {number}", mode, lab, resource, client, session, ttl=TTL)
+            await (younger_writes_first if younger_first else older_writes_first)(arena)
+            return bool(await arena.lost())
+
+        return await asyncio.gather(*(trial(number) for number in range(trials)))
+
+
+def _figure(name: str, losses: Sequence[bool], *, expected: int) -> Figure:
+    return Figure(
+        name=name,
+        events=sum(losses),
+        trials=len(losses),
+        what="times an acknowledged update was lost",
+        holds=sum(losses) == expected,
+    )

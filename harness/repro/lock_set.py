@@ -1,0 +1,91 @@
+"""One process of the lock-set: adds elements to shared sets, one holder at a time if the lock is right."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import aiohttp
+import uvloop
+
+import asyncdlock
+from asyncdlock import LockClient, LockError, StaleFence
+from harness.experiments.trials.nursery import Line
+from harness.experiments.trials.shared_set import SharedSet
+from harness.repro.etcd_lock import EtcdLock, EtcdLockFailed
+
+ROLE = f"{__name__}:live"
+_PATIENCE = 20.0
+
+Hold = Callable[[str], contextlib.AbstractAsyncContextManager[int]]
+"""Holds the lock of that name for the length of an `async with`; yields its fence."""
+
+
+def live(spec: Mapping[str, Any], line: Line) -> None:
+    uvloop.run(_live(spec, line))
+
+
+async def _live(spec: Mapping[str, Any], line: Line) -> None:
+    timeout = aiohttp.ClientTimeout(total=_PATIENCE)
+    connector = aiohttp.TCPConnector(limit=0)  # a waiter of etcd's Lock occupies a connection
+    async with (
+        asyncdlock.connect(spec["lock_url"]) as client,
+        aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
+    ):
+        holds: dict[str, Hold] = {
+            "etcd": EtcdLock(spec["member_url"], session, ttl=spec["ttl"]).hold,
+            "ours": _holder(client, spec["ttl"]),
+        }
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_reader(line.fileno(), stop.set)
+        adders = []
+        for arm in spec["arms"]:
+            shared = SharedSet(arm["resource"], session, arm["mode"])
+            for number in range(spec["sets"]):
+                key = f"{arm['name']}, set {number}"
+                rng = random.Random(f"{spec['seed']} {spec['process']} {key}")
+                adders.append(_add(holds[arm["lock"]], shared, key, spec, rng, stop, line))
+        await asyncio.gather(*adders)
+
+
+def _holder(client: LockClient, ttl: float) -> Hold:
+    @contextlib.asynccontextmanager
+    async def hold(name: str) -> AsyncIterator[int]:
+        # `acquire` and not `client.hold`, which would cancel a holder that has lost its lease: what the
+        # lock alone is worth is to be measured.
+        handle = await client.acquire(name, ttl=ttl)
+        try:
+            yield handle.fence
+        finally:
+            await handle.release()
+
+    return hold
+
+
+async def _add(
+    hold: Hold,
+    shared: SharedSet,
+    key: str,
+    spec: Mapping[str, Any],
+    rng: random.Random,
+    stop: asyncio.Event,
+    line: Line,
+) -> None:
+    """Add element after element: take the lock, read the set, wait, write it back."""
+    count = 0
+    while not stop.is_set():
+        count += 1
+        element = f"{spec['process']}.{count}"
+        wait = rng.uniform(0, spec["longest_wait"])
+        try:
+            async with hold(key) as fence:
+                found = await shared.read(key, fence)
+                await asyncio.sleep(wait)
+                owner = f"{key}, {element}"
+                reply = await shared.write(key, found, element, fence=fence, owner=owner)
+            line.say(reply.write, key=key, element=element)
+        except StaleFence:
+            line.say("stale", key=key)
+        except (LockError, EtcdLockFailed, aiohttp.ClientError, TimeoutError):
+            await asyncio.sleep(0.1)
