@@ -51,13 +51,15 @@ class KeepAlive:
         if not answer.done():
             answer.set_result(int(message.TTL))
 
-    def broken(self, reason: str) -> bool:
+    def broken(self) -> None:
         waiting: dict[int, deque[Answer]] = {}
         for lease_id, answers in self._asked.items():
             if live := deque(answer for answer in answers if not answer.done()):
                 waiting[lease_id] = live
         self._asked = waiting
-        return bool(waiting)
+
+    def wanted(self) -> bool:
+        return bool(self._asked)
 
     async def aclose(self) -> None:
         """End the stream; open questions get no answer."""

@@ -15,6 +15,7 @@ from asyncdlock.errors import BackendError
 _RETRY_DELAY = 0.05
 _RETRY_DELAY_MAX = 1.0
 _GOODBYE = 0.2
+_LINGER = 1.0
 
 
 class Listener(Protocol):
@@ -26,8 +27,11 @@ class Listener(Protocol):
     def received(self, message: Any) -> None:
         """One message from the server."""
 
-    def broken(self, reason: str) -> bool:
-        """The stream is gone, with everything that was on its way. Is another one wanted?"""
+    def broken(self) -> None:
+        """The stream is gone, with everything that was on its way."""
+
+    def wanted(self) -> bool:
+        """Is there anything to be heard still?"""
         ...
 
 
@@ -35,6 +39,7 @@ class Stream:
     """Sends in order, delivers to its listener, follows the connection from member to member.
 
     One reader task and gRPC's own writer serve any number of conversations; `send` never waits.
+    A stream on which nothing is expected any more ends soon: opening one costs no round trip.
     """
 
     def __init__(self, connection: Connection, verb: Verb, listener: Listener) -> None:
@@ -46,12 +51,15 @@ class Stream:
         self._call: Any = None
         self._metadata: Metadata = ()
         self._closed = False
+        self._used = False
+        self._resting: asyncio.TimerHandle | None = None
         self.member: Member | None = None
         """The member at the other end, while the stream is open."""
         connection.on_leave(self._left)
 
     def send(self, message: Any) -> None:
         """Queue `message`. Without a stream one is opened, and `Listener.opened` says it instead."""
+        self._used = True
         if self._outbox is not None:
             self._outbox.put(message)
         elif self._task is None and not self._closed:
@@ -83,16 +91,17 @@ class Stream:
         delay = _RETRY_DELAY
         try:
             while True:
-                talked, reason = await self._talk()
-                if not self._listener.broken(reason):
+                talked = await self._talk()
+                self._listener.broken()
+                if not self._listener.wanted():
                     return
                 delay = _RETRY_DELAY if talked else min(delay * 2, _RETRY_DELAY_MAX)
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))
         finally:
             self._task = None
 
-    async def _talk(self) -> tuple[bool, str]:
-        """Run one stream to its end: did the server say anything, and why did it end?"""
+    async def _talk(self) -> bool:
+        """Run one stream to its end. Did the server say anything?"""
         talked = False
         try:
             self._metadata = await self._connection.metadata()
@@ -101,31 +110,39 @@ class Stream:
             self._outbox = _Outbox()
             self._listener.opened()
             self._call = self._verb(self.member)(self._count(self._outbox), metadata=self._metadata)
-            async for message in self._call:
+            self._resting = asyncio.get_running_loop().call_later(_LINGER, self._rest)
+            # `async for` would tie the call to its generator, and so keep the socket of a closed
+            # client open until the garbage collector comes by.
+            while (message := await self._call.read()) is not grpc.aio.EOF:
                 talked = True
                 self._listener.received(message)
-            return talked, "the server ended the stream"
         except grpc.aio.AioRpcError as error:
-            failure = classify(error)
-            if failure.advice is Advice.SIGN_IN:
+            if classify(error).advice is Advice.SIGN_IN:
                 self._connection.forget_token(self._metadata)
             elif self.member is not None:
                 self._connection.leave(self.member)
-            return talked, failure.reason
-        except BackendError as error:
-            return talked, str(error)
+        except BackendError:
+            pass  # nobody can be asked; whoever waits has a time limit of its own
         except asyncio.CancelledError:
             # restart() cancels the call, which looks the same here as this task's own cancellation.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if _cancelling():
                 raise
-            return talked, "the member was given up"
         finally:
+            if self._resting is not None:
+                self._resting.cancel()
             if self._outbox is not None:
                 self._outbox.close()
             if self._call is not None:
                 self._call.cancel()
-            self._outbox = self._call = self.member = None
+            self._outbox = self._call = self.member = self._resting = None
+        return talked
+
+    def _rest(self) -> None:
+        if self._used or self._listener.wanted():
+            self._used = False
+            self._resting = asyncio.get_running_loop().call_later(_LINGER, self._rest)
+        else:
+            self.restart()
 
     async def _count(self, outbox: "_Outbox") -> AsyncIterator[Any]:
         async for message in outbox:
@@ -156,6 +173,12 @@ class _Outbox:
             self._changed.clear()
             if not self._closed:
                 await self._changed.wait()
+
+
+def _cancelling() -> bool:
+    """Whether somebody cancels the current task (asked here: a local variable would make a cycle)."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _grpc_tasks() -> set[asyncio.Task[Any]]:

@@ -87,7 +87,10 @@ class Watcher:
                 self.close(watch)
                 watch.wake()
 
-    def broken(self, reason: str) -> bool:
+    def broken(self) -> None:
+        pass  # every watch is created again
+
+    def wanted(self) -> bool:
         return bool(self._watches)
 
     async def aclose(self) -> None:
