@@ -7,7 +7,7 @@ from rich.console import Console
 
 from harness.experiments.command import perform
 from harness.experiments.registry import find
-from harness.experiments.scale.point import queue_growth, throughput
+from harness.experiments.scale.point import pace, queue_growth
 from harness.experiments.scale.terms import measure_terms
 from harness.history import Row
 
@@ -36,7 +36,7 @@ def test_terms_of_a_saturated_key_add_up_to_its_cycle() -> None:
     assert (terms.work, terms.write, terms.release, terms.handoff) == pytest.approx((2, 3, 1, 4))
     assert terms.ceiling(1e9) == pytest.approx(100)
     assert terms.ceiling(30) == 30, "no more than is offered"
-    assert throughput(rows) == pytest.approx(100)
+    assert pace(row.granted or 0 for row in rows) == pytest.approx(100)
 
 
 def test_time_in_which_nobody_waited_is_no_cost_of_the_lock() -> None:

@@ -1,7 +1,7 @@
 """One point of a curve: a real run of the engine, and the figures that an experiment compares."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from harness.config import RunConfig
 from harness.experiments.lab import Lab
 from harness.experiments.scale.processes import cpu_of
 from harness.experiments.scale.terms import Terms, measure_terms
-from harness.history import Row, load_run
+from harness.history import History, Row, load_run
 from harness.resource.process import spawn
 from harness.run import run_load
 from harness.targets import with_options
@@ -38,7 +38,7 @@ class Point:
     """`below`, `at` or `above` capacity."""
     offered_per_s: float
     throughput_per_s: float
-    """Grants per second between the first and the last grant."""
+    """Accepted writes per second in the resource's own log, from the first to the last."""
     predicted_per_s: float
     """The smaller of what was offered and 1 / (work + write + release + hand-off), as measured here."""
     terms_ms: Terms
@@ -114,8 +114,8 @@ class Bench:
         cpu = cpu_of(server.nodes)
         finished = await run_load(config)
         cpu = (cpu_of(server.nodes) - cpu) / max(finished.summary["duration_s"], 1e-3)
-        rows = await asyncio.to_thread(lambda: load_run(finished.folder).rows)
-        return _point(setting, config, load, finished.summary, rows, cpu)
+        history = await asyncio.to_thread(load_run, finished.folder)
+        return _point(setting, config, load, finished.summary, history, cpu)
 
     async def _resource(self, backend: str) -> str:
         """A resource that keeps everything in memory, for all runs on one lock server.
@@ -133,9 +133,10 @@ def _point(
     config: RunConfig,
     load: str,
     summary: Mapping[str, Any],
-    rows: list[Row],
+    history: History,
     server_cpu: float,
 ) -> Point:
+    rows = history.rows
     terms = measure_terms(rows, config.timeout)
     latency = summary["latency_ms"]
     return Point(
@@ -144,7 +145,7 @@ def _point(
         work_ms=config.work * 1e3,
         load=load,
         offered_per_s=config.rate,
-        throughput_per_s=throughput(rows),
+        throughput_per_s=pace(entry.decided for entry in history.log or () if entry.accepted),
         predicted_per_s=terms.ceiling(config.rate),
         terms_ms=terms,
         arrival_to_grant_ms=latency["arrival_to_grant"],
@@ -162,10 +163,10 @@ def _point(
     )
 
 
-def throughput(rows: list[Row]) -> float:
-    """Grants per second, from the first grant to the last."""
-    grants = sorted(row.granted for row in rows if row.granted is not None)
-    return (len(grants) - 1) * _NS / (grants[-1] - grants[0]) if len(grants) > 1 else 0.0
+def pace(times: Iterable[int]) -> float:
+    """Events per second, from the first to the last."""
+    ordered = sorted(times)
+    return (len(ordered) - 1) * _NS / (ordered[-1] - ordered[0]) if len(ordered) > 1 else 0.0
 
 
 def queue_growth(rows: list[Row], duration: float) -> float:

@@ -6,8 +6,8 @@
     hand-off  … → the next grant; negative where the next holder knew before `release` returned
 
 A cycle counts when anybody waited at its end, whoever was let in next: a waiter that sleeps while the
-lock is free is part of what the lock costs. The means are over every second such cycle, so that what
-they predict for all of them is more than a sum turned around.
+lock is free is part of what the lock costs. The terms are what the clients saw; what they predict is held
+against what another process counted, the resource.
 """
 
 from bisect import bisect_right
@@ -18,7 +18,6 @@ from itertools import pairwise
 from harness.history import Row
 
 _MS = 1e6
-_ENOUGH = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Terms:
     """Means in milliseconds, over the contended cycles of one key."""
 
     cycles: int = 0
-    """How many cycles were contended; the means are over every second of them."""
+    """How many cycles were contended."""
     work: float = 0.0
     write: float = 0.0
     release: float = 0.0
@@ -50,7 +49,7 @@ def measure_terms(rows: Sequence[Row], patience: float | None) -> Terms:
     came = sorted(row.called for row in rows if row.called is not None)
     left = sorted(_left(row, patience) for row in rows if row.called is not None)
     sums = [0, 0, 0, 0]
-    cycles = used = 0
+    cycles = 0
     for holder, following in pairwise(holders):
         granted, sent, done = holder.granted, holder.write_sent, holder.write_done
         released, next_grant = holder.released, following.granted
@@ -60,14 +59,11 @@ def measure_terms(rows: Sequence[Row], patience: float | None) -> Terms:
         if bisect_right(came, end) <= bisect_right(left, end - 1):
             continue  # nobody waited: the key was idle for want of arrivals
         cycles += 1
-        if cycles % 2 == 0 and len(holders) >= _ENOUGH:
-            continue
-        used += 1
         for place, term in enumerate((sent - granted, done - sent, released - done, next_grant - released)):
             sums[place] += term
     if not cycles:
         return Terms()
-    work, write, release, handoff = (term / used / _MS for term in sums)
+    work, write, release, handoff = (term / cycles / _MS for term in sums)
     return Terms(cycles, work, write, release, handoff, saturated=2 * cycles > len(holders))
 
 
