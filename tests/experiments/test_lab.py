@@ -1,0 +1,340 @@
+"""What experiments are made of: cases that are skipped, repeated or fail, tracks, stories and pictures."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from harness.experiments.evidence import exit_code, write_evidence
+from harness.experiments.lab import Lab, LockServer, Plan, Scene, Track
+from harness.experiments.lab import lab as lab_module
+from harness.experiments.lab.loading import Loading
+from harness.experiments.lab.story import tell, two_writers
+from harness.experiments.lab.track import Event, NeverHappened, rows_of
+from harness.experiments.outcome import Case, Outcome, compare
+from harness.experiments.registry import Experiment, find
+from harness.report.timeline import Arrow, Lane, Mark, Panel, Span, draw
+from harness.rows import Decision, Fault
+from harness.servers import ServerFailed, ServerMissing
+
+SECOND = 1_000_000_000
+
+
+def make_lab(folder: Path) -> Lab:
+    return Lab(folder, quick=True, seed=1, say=lambda text: None)
+
+
+def a_case(name: str = "case", expected: str = "ok", observed: str = "ok") -> Case:
+    return Case(name=name, expected=expected, observed=observed)
+
+
+# Cases
+
+
+async def test_a_case_whose_server_is_missing_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    async def missing() -> Case:
+        raise ServerMissing("No etcd found: install it.")
+
+    async def present() -> Case:
+        return a_case("present")
+
+    async with make_lab(tmp_path) as lab:
+        skipped, ran = await lab.cases([Plan("missing", "ok", missing), Plan("present", "ok", present)])
+    assert skipped.skipped
+    assert skipped.reason == "No etcd found: install it."
+    outcome = Outcome(cases=[skipped, ran], answer="")
+    assert outcome.as_predicted
+    assert exit_code(outcome) == 0
+
+
+async def test_a_case_whose_schedule_did_not_come_about_is_repeated(tmp_path: Path) -> None:
+    tries = 0
+
+    async def late_once() -> Case:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise NeverHappened("B was too late")
+        return a_case()
+
+    async with make_lab(tmp_path) as lab:
+        (case,) = await lab.cases([Plan("case", "ok", late_once)])
+    assert (case.observed, tries) == ("ok", 2)
+
+
+async def test_a_case_that_never_shows_anything_is_not_as_predicted(tmp_path: Path) -> None:
+    async def always_late() -> Case:
+        raise NeverHappened("B was too late")
+
+    async with make_lab(tmp_path) as lab:
+        (case,) = await lab.cases([Plan("case", "ok", always_late)])
+    assert case.observed == "not shown"
+    assert exit_code(Outcome(cases=[case], answer="")) == 1
+
+
+async def test_a_case_that_breaks_down_does_not_end_the_others(tmp_path: Path) -> None:
+    async def broken() -> Case:
+        raise ServerFailed("redis ended\nwith code 1")
+
+    async def well() -> Case:
+        await asyncio.sleep(0.01)
+        return a_case("well")
+
+    async with make_lab(tmp_path) as lab:
+        failed, ran = await lab.cases([Plan("broken", "ok", broken), Plan("well", "ok", well)])
+    assert (failed.observed, failed.reason) == ("failed", "redis ended with code 1")
+    assert ran.as_predicted
+
+
+@pytest.mark.parametrize(
+    ("cases", "code"),
+    [
+        ([a_case(expected="violated", observed="violated")], 0),
+        ([a_case(expected="violated", observed="ok")], 1),
+        ([a_case(), a_case(observed="violated")], 1),
+        ([a_case(observed="skipped")], 3),
+        ([compare("faster", True, prediction="faster")], 0),
+        ([compare("faster", False, prediction="faster")], 1),
+    ],
+)
+def test_a_predicted_violation_is_a_pass_and_its_absence_is_none(cases: list[Case], code: int) -> None:
+    assert exit_code(Outcome(cases=cases, answer="")) == code
+
+
+async def test_a_server_is_started_once_for_all_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = 0
+
+    @contextlib.asynccontextmanager
+    async def start() -> AsyncIterator[LockServer]:
+        nonlocal starts
+        starts += 1
+        await asyncio.sleep(0.01)
+        yield LockServer("memory://", [])
+
+    monkeypatch.setattr(lab_module, "BACKENDS", {"fake": start})
+    async with make_lab(tmp_path) as lab:
+        found = await asyncio.gather(*(lab.lock_server("fake") for _ in range(5)))
+    assert starts == 1
+    assert len({id(server) for server in found}) == 1
+
+
+async def test_nothing_begins_while_something_loads() -> None:
+    loading = Loading()
+    async with loading.one():
+        waiting = asyncio.ensure_future(loading.done())
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+    await waiting
+
+
+@pytest.mark.parametrize("name", ["redlock-partition", "unsafe-release", "clock-drift", "failover"])
+async def test_one_seed_gives_one_schedule(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_cases(self: Lab, plans: Iterable[Plan]) -> list[Case]:
+        return []
+
+    monkeypatch.setattr(Lab, "cases", no_cases)
+
+    async def schedule(seed: int) -> list[Mapping[str, object]]:
+        async with Lab(tmp_path, quick=True, seed=seed, say=lambda text: None) as lab:
+            await find(name).run(lab)
+            return lab.schedule
+
+    first = await schedule(7)
+    assert first
+    assert await schedule(7) == first
+    assert any([await schedule(seed) != first for seed in range(8, 12)])
+
+
+# Scenes
+
+
+async def test_a_protected_run_in_which_nothing_happened_shows_nothing(tmp_path: Path) -> None:
+    async with make_lab(tmp_path) as lab:
+        scene = lab.scene("quiet", await lab.resource("on"), ttl=1.0)
+        case = await scene.judge("ok", shown={"somebody tried": False})
+    assert case.observed == "not shown"
+    assert case.reason == "did not happen: somebody tried"
+
+
+async def test_a_scene_leaves_history_log_and_picture_that_agree(tmp_path: Path, redis_url: str) -> None:
+    async with make_lab(tmp_path) as lab:
+        scene = lab.scene("one turn", await lab.resource("on"), ttl=5.0)
+        async with scene.actor("A", redis_url) as a:
+            await scene.begin()
+            await a.acquire(ttl=5.0)
+            assert await a.write("hello") == "accepted"
+            await a.release()
+        with scene.journal.fault("nothing much", who="A"):
+            pass
+        case = await scene.judge("ok", facts={"value": "hello"})
+    assert case.as_predicted
+    folder = tmp_path / "one-turn"
+    assert {path.name for path in folder.iterdir()} == {
+        "history.jsonl.gz",
+        "resource.jsonl.gz",
+        "timeline.svg",
+    }
+    assert [line.text for line in case.story][:2] == ["asks for the lock", f"is granted the lock, fence {1}"]
+
+
+async def test_the_evidence_names_question_answer_and_command(tmp_path: Path) -> None:
+    async def nothing(lab: Lab) -> Outcome:
+        raise AssertionError
+
+    experiment = Experiment(99, "test", "Is it?", "It is.", nothing)
+    lab = make_lab(tmp_path)
+    lab.plan(ttl=1.0)
+    outcome = Outcome(
+        cases=[
+            Case(
+                name="a | b",
+                expected="ok",
+                observed="ok",
+                facts={"rate": 1 / 3, "safe": True, "none": None},
+                reason="because",
+            )
+        ],
+        answer="It is.",
+    )
+    write_evidence(experiment, lab, outcome, started="now", seconds=1.0)
+    answer = (tmp_path / "answer.md").read_text()
+    assert "python -m harness experiment test --quick --seed 1" in answer
+    assert "| a \\| b | ok | ok | 0.333 | yes |  |" in answer
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["schedule"] == [{"ttl": 1.0}]
+    assert summary["exit_code"] == 0
+
+
+# Tracks and stories
+
+
+def events(*names: str, **details: object) -> list[Event]:
+    return [Event(number * SECOND, name, details) for number, name in enumerate(names)]
+
+
+def make_track(*names: str) -> Track:
+    track = Track("A", "k")
+    for event in events(*names, fence=3, owner="o", held=True, owned=True, seen=4):
+        track.add(event)
+    return track
+
+
+@pytest.mark.parametrize(
+    ("names", "outcome", "write"),
+    [
+        (("acquiring", "granted", "writing", "accepted", "released"), "ok", "accepted"),
+        (("acquiring", "granted", "writing", "stale", "released"), "stale", "stale"),
+        (("acquiring", "granted", "writing", "unknown", "released"), "failed", "unknown"),
+        (("acquiring", "granted", "writing"), "abandoned", "unknown"),
+        (("acquiring", "granted"), "abandoned", "none"),
+        (("acquiring", "timed_out"), "timed_out", "none"),
+        (("acquiring", "failed"), "failed", "none"),
+    ],
+)
+def test_what_a_worker_says_becomes_a_row(names: tuple[str, ...], outcome: str, write: str) -> None:
+    (row,) = rows_of([make_track(*names)])
+    assert (row.outcome, row.write) == (outcome, write)
+
+
+def test_a_failure_after_the_write_does_not_unmake_it() -> None:
+    (row,) = rows_of([make_track("acquiring", "granted", "writing", "accepted", "failed")])
+    assert row.write == "accepted"
+
+
+def test_every_attempt_is_a_row() -> None:
+    turn = ("acquiring", "granted", "writing", "accepted", "released")
+    rows = rows_of([make_track("started", *turn, *turn), make_track(*turn)])
+    assert [(row.id, row.process) for row in rows] == [(0, 0), (1, 0), (2, 1)]
+
+
+async def test_waiting_for_an_event_ends_with_the_participant() -> None:
+    track = make_track("acquiring")
+    waiting = asyncio.ensure_future(track.until("granted"))
+    await asyncio.sleep(0)
+    track.end("it crashed")
+    with pytest.raises(NeverHappened, match="it crashed"):
+        await waiting
+
+
+def decision(seq: int, token: int, owner: str, outcome: str = "accepted", seen: int = 0) -> Decision:
+    return Decision("k", seq, token, outcome=outcome, owner=owner, seen=seen, decided=seq * SECOND)
+
+
+def test_two_writers_are_a_lower_fence_after_a_higher_or_one_fence_of_two() -> None:
+    good = [decision(1, 1, "a"), decision(2, 2, "b"), decision(3, 2, "b"), decision(4, 1, "a", "stale")]
+    assert two_writers(good) == []
+    lower = decision(5, 1, "a")
+    assert two_writers([*good, lower]) == [lower]
+    same = decision(5, 2, "c")
+    assert two_writers([*good, same]) == [same]
+
+
+def test_a_story_is_told_in_order_with_the_resources_words() -> None:
+    track = make_track("acquiring", "granted", "writing", "stale", "released")
+    lines = tell(
+        [track],
+        [decision(3, 3, "o", "stale", seen=4)],
+        [Fault("freeze", SECOND // 2, 2 * SECOND, {"who": "A"})],
+        bodies={"A": "v"},
+    )
+    assert [line.at for line in lines] == sorted(line.at for line in lines)
+    texts = [line.text for line in lines]
+    assert "REFUSES fence 3 of A: it has seen 4" in texts
+    assert "writes 'v' with fence 3 (its lease is good)" in texts
+    assert "is told 409: seen 4, got 3" in texts
+    assert "freeze begins" in texts
+
+
+# Pictures
+
+
+def test_a_picture_is_xml_that_carries_every_word_escaped() -> None:
+    panel = Panel(
+        "A & B",
+        [
+            Lane("<A>", [Span(0, SECOND, "hold", "holds & waits")], [Mark(SECOND // 2, "plain", "writes")]),
+            Lane("resource", marks=[Mark(SECOND, "bad", "accepts 1 > 0")]),
+        ],
+        arrows=[Arrow(SECOND // 2, 0, SECOND, 1, "bad")],
+        flags=[Mark(SECOND, "bad", "two writers")],
+    )
+    root = ElementTree.fromstring(draw([panel, panel]))
+    words = [element.text for element in root.iter() if element.text]
+    for word in ("A & B", "<A>", "holds & waits", "writes", "accepts 1 > 0", "two writers"):
+        assert words.count(word) >= 2, word
+
+
+def test_labels_of_marks_do_not_overlap() -> None:
+    marks = [Mark(number, "plain", f"a long label {number}") for number in range(0, SECOND, SECOND // 50)]
+    root = ElementTree.fromstring(draw([Panel("many", [Lane("A", marks=marks)])]))
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for text in root.iter("{http://www.w3.org/2000/svg}text"):
+        if text.text and text.text.startswith("a long"):
+            left = float(text.attrib["x"])
+            rows.setdefault(text.attrib["y"], []).append((left, left + 6 * len(text.text)))
+    assert rows
+    for spans in rows.values():
+        spans.sort()
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+def test_leases_that_overlap_are_drawn_beside_each_other(tmp_path: Path) -> None:
+    scene = Scene("x", tmp_path, ttl=10.0)
+    assert scene.key == "job:x"
+    span = Span(0, SECOND, "lease", "A", half="upper"), Span(0, SECOND, "lease2", "B", half="lower")
+    root = ElementTree.fromstring(draw([Panel("two", [Lane("lock server", span)])]))
+    tops = [
+        float(rect.attrib["y"])
+        for rect in root.iter("{http://www.w3.org/2000/svg}rect")
+        if rect.attrib.get("class", "").startswith("lease")
+    ]
+    assert tops[0] < tops[1]
