@@ -149,6 +149,7 @@ async def _case(bench: Bench, cell: Cell, found: list[Point]) -> Case:
         "client": f"{point.client_cpu:.0%}",
         "server": f"{point.server_cpu:.0%}",
         "commands": point.commands_per_acquire,
+        "fsync": None if point.fsync_ms is None else _ms(point.fsync_ms),
         "bound": bound_of(point),
     }
     observed = PREDICTION if point.error <= AGREES else "otherwise"
@@ -254,7 +255,9 @@ def _answer(points: dict[str, list[Point]]) -> str:
             f"{_ms(_p99(last))}. One cycle at {last.contenders}: {last.terms_ms.write:.2g} ms write + "
             f"{last.terms_ms.release + last.terms_ms.handoff:.2g} ms release and hand-off; bounded by "
             f"{bound_of(last)} (client {last.client_cpu:.0%}, server {last.server_cpu:.0%} of a core, "
-            f"{last.commands_per_acquire or 0:.1f} commands per acquisition)."
+            f"{last.commands_per_acquire or 0:.1f} commands per acquisition"
+            + ("" if last.fsync_ms is None else f", {last.fsync_ms:.2g} ms for each sync of Raft's log")
+            + ")."
         )
     return (
         "A lock serialises: its key does one cycle after the other, and a cycle is the work, the write, and "

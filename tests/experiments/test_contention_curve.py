@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from harness import servers
 from harness.experiments.command import perform
 from harness.experiments.registry import find
+from harness.experiments.scale.fsync import syncs_of
 from harness.experiments.scale.point import pace, queue_growth
 from harness.experiments.scale.terms import measure_terms
 from harness.history import Row
@@ -83,3 +85,17 @@ async def test_the_terms_explain_the_throughput(tmp_path: Path) -> None:
         if point["load"] == "above":
             assert point["queue_growth_per_s"] > 0, "more was offered than the key can do"
     assert {path.name for path in folder.glob("*.svg")} == {"throughput.svg", "waiting.svg", "terms.svg"}
+
+
+async def test_the_time_that_etcd_waits_for_its_disk_is_read_from_its_metrics(
+    etcd_server: servers.EtcdCluster,
+) -> None:
+    before = await syncs_of(etcd_server.nodes)
+    for _ in range(5):
+        await etcd_server[0].call("kv/put", {"key": "a2V5", "value": "dmFsdWU="})
+    after = await syncs_of(etcd_server.nodes)
+    assert after.count >= before.count + 5
+    mean = after.mean_ms_since(before)
+    assert mean is not None
+    assert mean > 0
+    assert after.mean_ms_since(after) is None

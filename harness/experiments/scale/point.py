@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.config import RunConfig
 from harness.experiments.lab import Lab
+from harness.experiments.scale.fsync import syncs_of
 from harness.experiments.scale.processes import cpu_of
 from harness.experiments.scale.terms import Terms, measure_terms
 from harness.history import History, Row, load_run
@@ -50,6 +51,8 @@ class Point:
     timed_out: int
     client_cpu: float
     server_cpu: float
+    fsync_ms: float | None
+    """etcd only: how long one sync of Raft's log took, on average."""
     commands_per_acquire: float | None
     bound: str
     verdict: str
@@ -111,11 +114,12 @@ class Bench:
             seed=lab.seed,
             out=str(lab.folder / "points" / name),
         )
-        cpu = cpu_of(server.nodes)
+        cpu, syncs = cpu_of(server.nodes), await syncs_of(server.nodes)
         finished = await run_load(config)
         cpu = (cpu_of(server.nodes) - cpu) / max(finished.summary["duration_s"], 1e-3)
+        fsync = (await syncs_of(server.nodes)).mean_ms_since(syncs)
         history = await asyncio.to_thread(load_run, finished.folder)
-        return _point(setting, config, load, finished.summary, history, cpu)
+        return _point(setting, config, load, finished.summary, history, cpu, fsync)
 
     async def _resource(self, backend: str) -> str:
         """A resource that keeps everything in memory, for all runs on one lock server.
@@ -135,6 +139,7 @@ def _point(
     summary: Mapping[str, Any],
     history: History,
     server_cpu: float,
+    fsync_ms: float | None,
 ) -> Point:
     rows = history.rows
     terms = measure_terms(rows, config.timeout)
@@ -155,6 +160,7 @@ def _point(
         timed_out=summary["arrivals"]["timed_out"],
         client_cpu=max(summary["client"]["cpu"], default=0.0),
         server_cpu=server_cpu,
+        fsync_ms=fsync_ms,
         commands_per_acquire=summary["backend"]["commands_per_acquire"],
         bound=summary["bound"]["name"],
         verdict=summary["verdict"],
