@@ -1,7 +1,7 @@
 """How long etcd waited for its disk: Raft's log must be on it before anything is answered."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import aiohttp
 
@@ -10,7 +10,8 @@ from harness.servers import EtcdNode, Server
 _METRIC = "etcd_disk_wal_fsync_duration_seconds"
 
 
-class Syncs(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Syncs:
     """Since the server started."""
 
     count: int = 0
