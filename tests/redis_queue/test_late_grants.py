@@ -59,15 +59,15 @@ async def test_a_late_grant_brings_a_fence_above_those_of_others_who_held_meanwh
 
 
 async def test_a_stalled_event_loop_takes_its_turn_again_after_those_who_did_not_stall(
-    node: RedisNode,
+    one_node: RedisNode,
 ) -> None:
     """The grant comes in while the loop is blocked for longer than the lease lasts."""
-    async with fifo(node) as holding, fifo(node) as client, Contender.started(node, "k") as other:
+    async with fifo(one_node) as holding, fifo(one_node) as client, Contender.started(one_node, "k") as other:
         holder = await holding.acquire("k")
         async with waiters(client, "k", 1, ttl=0.5) as (waiter,):
-            await until_waiting(node, "k", 1)
+            await until_waiting(one_node, "k", 1)
             other.go()
-            await until_waiting(node, "k", 2)
+            await until_waiting(one_node, "k", 2)
             releasing = asyncio.create_task(holder.release())
             await asyncio.sleep(0)  # the request is on its way
             time.sleep(1.5)
@@ -75,7 +75,7 @@ async def test_a_stalled_event_loop_takes_its_turn_again_after_those_who_did_not
             handle = await waiter
             await other.done()
             assert handle.held
-            assert await node.command("GET", "k") == handle.owner
+            assert await one_node.command("GET", "k") == handle.owner
             (passed,) = other.grants
             assert holder.fence < passed.fence < handle.fence
             await handle.release()

@@ -80,18 +80,18 @@ async def test_a_frozen_process_is_passed_over_and_queues_again_when_it_goes_on(
         await until_clean(node)
 
 
-async def test_a_grant_to_a_frozen_process_ends_with_its_lease(node: RedisNode) -> None:
+async def test_a_grant_to_a_frozen_process_ends_with_its_lease(one_node: RedisNode) -> None:
     """It froze after it last spoke: one TTL of its waiter, once; then its other waiters are passed over."""
     async with (
-        fifo(node) as holding,
-        fifo(node) as client,
-        Contender.started(node, "k", waiters=20, ttl=1.0, patience=0.9) as frozen,
+        fifo(one_node) as holding,
+        fifo(one_node) as client,
+        Contender.started(one_node, "k", waiters=20, ttl=1.0, patience=0.9) as frozen,
     ):
         holder = await holding.acquire("k", ttl=LONG)
         frozen.go()
-        await until_waiting(node, "k", 20)
+        await until_waiting(one_node, "k", 20)
         async with waiters(client, "k", 5, ttl=LONG) as tasks:
-            ours = (await until_waiting(node, "k", 25))[20:]
+            ours = (await until_waiting(one_node, "k", 25))[20:]
             frozen.pause()
             await holder.release()
             released = time.monotonic()
@@ -105,7 +105,7 @@ async def test_a_grant_to_a_frozen_process_ends_with_its_lease(node: RedisNode) 
         fences = [held.fence for held in frozen.grants]
         assert len(fences) == 20, "those that were passed over, and the one that was granted in vain, as well"
         assert fences == sorted(set(fences))
-        await until_clean(node)
+        await until_clean(one_node)
 
 
 async def test_patience_is_the_waiters_own(node: RedisNode) -> None:
@@ -127,22 +127,22 @@ async def test_patience_must_leave_time_to_speak(redis_url: str) -> None:
         asyncdlock.connect(redis_url.replace("redis", "redis-queue", 1), patience=0.01)
 
 
-async def test_a_killed_holder_costs_the_rest_of_its_lease(node: RedisNode) -> None:
-    async with fifo(node) as client, Contender.started(node, "k", hold=LONG, ttl=2.0) as doomed:
+async def test_a_killed_holder_costs_the_rest_of_its_lease(one_node: RedisNode) -> None:
+    async with fifo(one_node) as client, Contender.started(one_node, "k", hold=LONG, ttl=2.0) as doomed:
         doomed.go()
         await doomed.until(lambda: bool(doomed.holding))
         (fence,) = doomed.holding.values()
         async with waiters(client, "k", 3, ttl=LONG) as tasks:
-            queued = await until_waiting(node, "k", 3)
+            queued = await until_waiting(one_node, "k", 3)
             await doomed.kill()
-            left = int(await node.command("PTTL", "k"))
+            left = int(await one_node.command("PTTL", "k"))
             assert 0 < left <= 2000
             killed = time.monotonic()
             served = await hold_in_turn(tasks)
             assert time.monotonic() - killed < left / 1000 + 10.0
         assert [handle.owner for handle in served] == queued
         assert served[0].fence > fence
-        await until_clean(node)
+        await until_clean(one_node)
 
 
 async def test_kill_after_kill_fences_rise_and_nobody_starves(one_node: RedisNode) -> None:
