@@ -1,5 +1,6 @@
 """Experiment 5, and the two locks that it compares real ones with."""
 
+import json
 from pathlib import Path
 from random import Random
 
@@ -10,6 +11,7 @@ from harness.experiments.command import perform
 from harness.experiments.fairness import ranks
 from harness.experiments.registry import find
 from harness.experiments.scale.null_models import by_lot, first_come
+from harness.experiments.scale.publish import publish
 from harness.history import Row
 
 
@@ -62,3 +64,12 @@ async def test_spin_is_unfair_and_queues_are_fair(tmp_path: Path) -> None:
             assert orders["enqueued"]["inversions"] == 0
     assert {path.name for path in folder.glob("*.svg")} == {"order.svg", "tail-wait.svg"}
     assert (folder / "report.html").is_file()
+    published = publish(folder, tmp_path / "results")
+    assert [path.name for path in published] == [
+        "fairness.json",
+        "fairness-order.svg",
+        "fairness-tail-wait.svg",
+    ]
+    kept = json.loads(published[0].read_text())
+    assert kept["command"].startswith("python -m harness experiment fairness")
+    assert kept["environment"]["servers"], "the figures say what they were measured with"
