@@ -6,13 +6,14 @@ process 0 ──link──▶ lock server(s)        Each process has links of it
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 
 from harness import servers
+from harness.experiments.lab.reach import open_reach
 from harness.experiments.storms.plan import PROCESSES
 from harness.experiments.trials.crew import Crew
 from harness.experiments.trials.log import ResourceLog
@@ -26,7 +27,7 @@ class Slot:
     """How one process of the load reaches the servers."""
 
     url: str
-    lock_links: list[Link]
+    lock_links: Sequence[Link]
     resource_link: Link
 
     def mend(self) -> None:
@@ -92,21 +93,10 @@ async def open_lane(backend: str, crew: Crew, folder: Path) -> AsyncIterator[Lan
 async def _slot(
     stack: contextlib.AsyncExitStack, backend: str, nodes: list[Server], resource: Server, process: int
 ) -> Slot:
-    name = f"process {process} to lock server"
-    links = [
-        await stack.enter_async_context(open_link(node.address, name=f"{name} {number}"))
-        for number, node in enumerate(nodes)
-    ]
-    # The order of its nodes is part of a Redlock fence, and clients sort them by address: all processes
-    # must see them in the same order, each through ports of its own.
-    links.sort(key=lambda link: link.port)
-    for link, node in zip(links, nodes, strict=True):
-        link.target = node.address
-    to_resource = await stack.enter_async_context(
-        open_link(resource.address, name=f"process {process} to resource")
-    )
-    hosts = ",".join(link.address for link in links)
-    return Slot(_URLS[backend].format(hosts=hosts), links, to_resource)
+    who = f"process {process}"
+    reach = await stack.enter_async_context(open_reach(nodes, who=who, scheme=backend))
+    to_resource = await stack.enter_async_context(open_link(resource.address, name=f"{who} – resource"))
+    return Slot(reach.url + _IMPATIENCE[backend], reach.links, to_resource)
 
 
 @contextlib.asynccontextmanager
@@ -119,7 +109,7 @@ async def _redis() -> AsyncIterator[list[Server]]:
 @contextlib.asynccontextmanager
 async def _redlock() -> AsyncIterator[list[Server]]:
     async with servers.redis_nodes(5, persistent=True) as nodes:
-        yield sorted(nodes, key=lambda node: node.port)
+        yield [*nodes]
 
 
 @contextlib.asynccontextmanager
@@ -143,11 +133,12 @@ _SERVERS: Mapping[str, Callable[[], contextlib.AbstractAsyncContextManager[list[
     "zookeeper": _zookeeper,
 }
 
-# Patience with a server that is gone is cut short: a run lasts for a few seconds.
-_URLS: Mapping[str, str] = {
-    "redis": "redis://{hosts}/0?call_timeout=1",
-    "redis-queue": "redis-queue://{hosts}/0?call_timeout=1",
-    "redlock": "redlock://{hosts}?call_timeout=1",
-    "etcd": "etcd://{hosts}?min_ttl=1&timeout=2&attempt_timeout=1",
-    "zookeeper": "zookeeper://{hosts}?connect_timeout=1",
+# Patience with a server that is gone is cut short: a run lasts for a few seconds. etcd is started with an
+# election time-out that allows leases of one second.
+_IMPATIENCE: Mapping[str, str] = {
+    "redis": "?call_timeout=1",
+    "redis-queue": "?call_timeout=1",
+    "redlock": "?call_timeout=1",
+    "etcd": "?min_ttl=1&timeout=2&attempt_timeout=1",
+    "zookeeper": "?connect_timeout=1",
 }

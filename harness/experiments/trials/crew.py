@@ -82,10 +82,10 @@ class Member:
 class Crew:
     """A nursery and the members that were forked from it; see `open_crew`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._socket = folder / "crew.sock"
+    def __init__(self) -> None:
+        self.loaded = asyncio.Event()
+        """The nursery waits for orders."""
         self._orders: asyncio.StreamWriter | None = None
-        self._loaded = asyncio.Event()
         self._count = 0
         self._expected: dict[int, asyncio.Future[tuple[int, asyncio.StreamReader, asyncio.StreamWriter]]] = {}
 
@@ -115,38 +115,15 @@ class Crew:
             member.kill()
             await asyncio.wait([listening])
 
-    async def start(self, modules: Sequence[str], log: Path) -> "tuple[asyncio.Server, Any]":
-        server = await asyncio.start_unix_server(self._accept, self._socket, limit=_LONGEST_LINE)
-        # Without the guard the crew would outlive an experiment that is killed.
-        guarded = [sys.executable, "-I", "-S", guard.__file__, "pdeathsig", str(os.getpid())]
-        with log.open("ab") as output:
-            process = await asyncio.create_subprocess_exec(
-                *(guarded if sys.platform == "linux" else []),
-                *(sys.executable, "-m", _MODULE, str(self._socket), *modules),
-                cwd=_ROOT,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C is for us: we end it ourselves
-            )
-        return server, process
-
-    async def loaded(self) -> None:
-        """:raises NeverHappened: the nursery does not come up."""
-        try:
-            async with asyncio.timeout(_LOADS_WITHIN):
-                await self._loaded.wait()
-        except TimeoutError:
-            raise NeverHappened(f"no process could be prepared within {_LOADS_WITHIN:g} s") from None
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Somebody connects: the nursery, or a member that was just forked."""
         hello = json.loads(await reader.readline())
         if "nursery" in hello:
             self._orders = writer
-            self._loaded.set()
+            self.loaded.set()
             return
         expected = self._expected.pop(hello["member"])
-        if expected.done():  # cancelled meanwhile
+        if expected.done():  # whoever wanted it was cancelled meanwhile
             os.kill(hello["pid"], signal.SIGKILL)
             writer.close()
         else:
@@ -163,20 +140,60 @@ async def open_crew(*modules: str, log: Path) -> AsyncIterator[Crew]:
 
     What they print, warnings of the library for example, goes to the file `log`.
 
-    :raises NeverHappened: the modules cannot be loaded; `log` tells why.
+    :raises NeverHappened: the modules cannot be loaded; the message is the last line of `log`.
     """
+    crew = Crew()
     folder = Path(tempfile.mkdtemp(prefix="asyncdlock-crew-"))
-    crew = Crew(folder)
     try:
-        server, process = await crew.start(modules, log)
+        path = folder / "crew.sock"
+        server = await asyncio.start_unix_server(crew.accept, path, limit=_LONGEST_LINE)
         try:
-            await crew.loaded()
-            yield crew
+            async with _nursery(path, modules, log) as process:
+                await _until_loaded(crew, process, log)
+                yield crew
         finally:
             crew.close()
             server.close()
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.asynccontextmanager
+async def _nursery(
+    socket: Path, modules: Sequence[str], log: Path
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    # Without the guard the crew would outlive an experiment that is killed.
+    guarded = [sys.executable, "-I", "-S", guard.__file__, "pdeathsig", str(os.getpid())]
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *(guarded if sys.platform == "linux" else []),
+            *(sys.executable, "-m", _MODULE, str(socket), *modules),
+            cwd=_ROOT,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is for us: we end it ourselves
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def _until_loaded(crew: Crew, process: asyncio.subprocess.Process, log: Path) -> None:
+    loaded, ended = asyncio.create_task(crew.loaded.wait()), asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait([loaded, ended], timeout=_LOADS_WITHIN, return_when=asyncio.FIRST_COMPLETED)
+        if not crew.loaded.is_set():
+            raise NeverHappened(f"no processes could be prepared: {_last_line(log)}")
+    finally:
+        for task in (loaded, ended):
+            task.cancel()
+        await asyncio.wait([loaded, ended])
+
+
+def _last_line(log: Path) -> str:
+    said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return said[-1] if said else "nothing was said"

@@ -1,0 +1,127 @@
+"""Storms: random faults on every backend. With the fence on nothing is lost; with it off, much is."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.checkers import run_checks, verdict_of
+from harness.experiments.storm import _Lot, storm
+from harness.experiments.storms.lane import Lane, open_lane
+from harness.experiments.storms.plan import BACKENDS, GROUPS, PROCESSES, Habits, Plan, plan_run
+from harness.experiments.storms.single import Result, run_once
+from harness.experiments.trials.crew import open_crew
+from harness.history import load_run
+from tests.experiments.labs import quick_lab
+
+FIRST_SEED = 1000
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+async def test_a_storm_on_each_backend_loses_nothing_while_the_fence_is_on(tmp_path: Path) -> None:
+    async with quick_lab(tmp_path, seed=FIRST_SEED) as lab:
+        outcome = await storm(lab, len(BACKENDS), controls={})
+    assert outcome.as_predicted, [(case.name, case.observed, case.reason) for case in outcome.cases]
+    rows = outcome.figures["rows"]
+    assert [row["seed"] for row in rows] == [FIRST_SEED + number for number in range(len(BACKENDS))]
+    assert {row["backend"] for row in rows} == set(BACKENDS)
+    assert all(row["acknowledged"] for row in rows), "a run in which nobody wrote shows nothing"
+    assert all(row["stale_accepted"] == row["lost_updates"] == 0 for row in rows)
+    assert outcome.figures["upper_bound_95"] == pytest.approx(3 / len(rows))
+    for row in rows:  # what is left of a run leads the checkers to the same verdict
+        checks = run_checks(load_run(tmp_path / f"run-{row['seed']}"))
+        assert verdict_of(checks) == row["verdict"]
+
+
+@pytest.mark.faults
+async def test_the_same_storm_is_found_to_lose_updates_with_the_fence_off(tmp_path: Path) -> None:
+    """The storm can fail: otherwise that it does not would mean nothing."""
+    async with _lane("redis", tmp_path) as lane:
+        await lane.set_fence("off")
+        for number in range(6):  # one is nearly always enough; what a run comes to is up to the machine
+            result = await run_once(lane, plan_run(FIRST_SEED + len(BACKENDS) * number))
+            if result.verdict == "violated":
+                break
+    assert result.verdict == "violated"
+    assert result.stale_accepted or result.lost
+    assert result.findings
+
+
+@asynccontextmanager
+async def _lane(backend: str, folder: Path) -> AsyncIterator[Lane]:
+    modules = "asyncdlock.backends.redis", "harness.experiments.storms.load"
+    async with open_crew(*modules, log=folder / "log") as crew, open_lane(backend, crew, folder) as lane:
+        yield lane
+
+
+def test_a_seed_means_the_same_plan_in_every_process() -> None:
+    program = (
+        "import json; from harness.experiments.storms.plan import *; "
+        "print(json.dumps([plan_run(seed).to_json() for seed in range(20)]), "
+        "Habits(7, 1, 0, ttl=1.0).turn(), sep='\\n')"
+    )
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    here = [plan_run(seed).to_json() for seed in range(20)]
+    assert json.loads(told[0][0]) == json.loads(json.dumps(here))
+    assert told[0][1] == repr(Habits(7, 1, 0, ttl=1.0).turn())
+
+
+def test_every_kind_of_fault_meets_every_backend_and_no_two_of_one_group_meet_in_a_run() -> None:
+    plans = [plan_run(seed) for seed in range(1000)]
+    met = Counter((plan.backend, fault.kind) for plan in plans for fault in plan.faults)
+    assert set(met) == {(backend, kind) for backend in BACKENDS for group in GROUPS for kind in group}
+    for plan in plans:
+        kinds = [fault.kind for fault in plan.faults]
+        assert kinds
+        assert all(sum(kind in group for kind in kinds) <= 1 for group in GROUPS)
+        assert all(fault.process < PROCESSES for fault in plan.faults)
+
+
+def test_a_fifth_or_more_of_the_turns_overstays_its_lease() -> None:
+    habits = Habits(1, 0, 0, ttl=1.0)
+    turns = [habits.turn() for _ in range(1000)]
+    assert sum(turn.wait > 1.0 and (turn.stall or not turn.renew) for turn in turns) > 200
+
+
+def test_a_failed_run_names_its_seed_and_the_command_that_repeats_it() -> None:
+    lot = _Lot("etcd")
+    lot.results = [_result(plan_run(3), "ok"), _result(plan_run(8), "violated")]
+    case = lot.case
+    assert case.observed == "violated"
+    assert "storm --quick --seed 8" in case.reason
+    assert "seed 3" not in case.reason
+    assert any("lost" in finding for finding in case.findings)
+
+
+def _result(plan: Plan, verdict: str) -> Result:
+    return Result(
+        plan=plan,
+        fence="on",
+        verdict=verdict,  # type: ignore[arg-type]
+        findings=[] if verdict == "ok" else ["lost: 1.2"],
+        faults=["client killed"],
+        grants=2,
+        acknowledged=2,
+        refused=0,
+        displaced=0,
+        unknown=0,
+        stale_accepted=0,
+        lost=0 if verdict == "ok" else 1,
+        seconds=1.0,
+    )
