@@ -48,7 +48,9 @@ class Point:
     release_p50_ms: float
     queue_growth_per_s: float
     """Arrivals per second by which the queue grew while they came."""
+    granted: int
     timed_out: int
+    failed: int
     client_cpu: float
     server_cpu: float
     fsync_ms: float | None
@@ -157,7 +159,9 @@ def _point(
         acquire_ms=latency["acquire"],
         release_p50_ms=latency["release"]["p50"],
         queue_growth_per_s=queue_growth(rows, config.duration),
+        granted=summary["arrivals"]["acquired"],
         timed_out=summary["arrivals"]["timed_out"],
+        failed=summary["arrivals"]["failed"],
         client_cpu=max(summary["client"]["cpu"], default=0.0),
         server_cpu=server_cpu,
         fsync_ms=fsync_ms,
