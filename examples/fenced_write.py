@@ -31,6 +31,10 @@ class Account:
         self._rows.close()
 
 
+def outcome(accepted: bool) -> str:
+    return "accepted" if accepted else "refused"
+
+
 async def main() -> None:
     account = Account()
     async with asyncdlock.connect(URL) as locks:
@@ -43,8 +47,7 @@ async def main() -> None:
                 f"the quick worker writes with fence {quick.fence}: {'accepted' if accepted else 'refused'}"
             )
         accepted = account.write("written by the slow worker", slow.fence)
-        print(
-            f"the slow worker wakes and writes with fence {slow.fence}: {'accepted' if accepted else 'refused'}"
+        print(f"the slow worker wakes and writes with fence {slow.fence}: {outcome(accepted)}")
         )
         await slow.release()
     print(f"the account says: {account.read()}")

@@ -31,7 +31,7 @@ def test_quickstart(url: list[str]) -> None:
 def test_a_stale_write_is_refused(url: list[str]) -> None:
     said = run(ROOT / "examples/fenced_write.py", *url)
     assert re.search(r"the quick worker writes with fence \d+: accepted", said)
-    assert re.search(r"the slow worker wakes, writes with fence \d+: refused", said)
+    assert re.search(r"the slow worker wakes and writes with fence \d+: refused", said)
     assert "the account says: written by the quick worker" in said
 
 
