@@ -43,12 +43,9 @@ async def main() -> None:
         # Its lease runs out, and the next worker gets the lock.
         async with locks.hold("account:42", ttl=TTL) as quick:
             accepted = account.write("written by the quick worker", quick.fence)
-            print(
-                f"the quick worker writes with fence {quick.fence}: {'accepted' if accepted else 'refused'}"
-            )
+            print(f"the quick worker writes with fence {quick.fence}: {outcome(accepted)}")
         accepted = account.write("written by the slow worker", slow.fence)
         print(f"the slow worker wakes and writes with fence {slow.fence}: {outcome(accepted)}")
-        )
         await slow.release()
     print(f"the account says: {account.read()}")
     account.close()
