@@ -11,7 +11,7 @@ from harness.experiments.command import perform
 from harness.experiments.fairness import ranks
 from harness.experiments.registry import find
 from harness.experiments.scale.null_models import by_lot, first_come
-from harness.experiments.scale.publish import publish
+from harness.experiments.scale.publish import publish, write_overview
 from harness.history import Row
 
 
@@ -72,4 +72,8 @@ async def test_spin_is_unfair_and_queues_are_fair(tmp_path: Path) -> None:
     ]
     kept = json.loads(published[0].read_text())
     assert kept["command"].startswith("python -m harness experiment fairness")
+    overview = write_overview(tmp_path / "results").read_text()
+    assert kept["answer"] in overview
+    assert kept["command"] in overview
+    assert "fairness-order.svg" in overview
     assert kept["environment"]["servers"], "the figures say what they were measured with"

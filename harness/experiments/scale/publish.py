@@ -1,7 +1,8 @@
 """Keeps the figures of an experiment in the repository: `python -m harness.experiments.scale.publish RUN…`.
 
 Copies `summary.json` to `bench/results/experiments/NAME.json`, with the machine and the versions of the
-servers beside it, and every chart to `NAME-CHART.svg`.
+servers beside it, and every chart to `NAME-CHART.svg`; then writes the page that shows them all, so that
+no figure is copied by hand.
 """
 
 import argparse
@@ -37,6 +38,36 @@ def publish(run: Path, results: Path = RESULTS) -> list[Path]:
     return written
 
 
+def write_overview(results: Path = RESULTS) -> Path:
+    """`README.md` of the folder: every answer there is, with its command, machine and charts.
+
+    :raises OSError: it cannot be written.
+    """
+    summaries = [json.loads(path.read_text()) for path in results.glob("*.json")]
+    parts = [
+        "# Figures of the experiments on scale",
+        "Written by `python -m harness.experiments.scale.publish`: do not edit. How to read them: "
+        "[docs/scale.md](../../../docs/scale.md).",
+    ]
+    for summary in sorted(summaries, key=lambda one: int(one["experiment"]["number"])):
+        name, where = summary["experiment"]["name"], summary["environment"]
+        verdict = "as predicted" if summary["as_predicted"] else "NOT as predicted"
+        servers = ", ".join(where.get("servers", {}).values())
+        parts += [
+            f"## {summary['experiment']['number']}: {name}",
+            f"**{summary['question']}**",
+            f"```\n{summary['command']}\n```",
+            f"{summary['started']}, {summary['duration_s']:.0f} s, {verdict}; {where['cpus']} × "
+            f"{where.get('processor', 'unknown')}, load {where['load_average'][0]}, Python "
+            f"{where['python']}; {servers}",
+            summary["answer"],
+            *(f"![{chart.stem}]({chart.name})" for chart in sorted(results.glob(f"{name}-*.svg"))),
+        ]
+    path = results / "README.md"
+    path.write_text("\n\n".join(parts) + "\n")
+    return path
+
+
 def processor() -> str:
     """The model of the processor, where the system tells."""
     try:
@@ -63,13 +94,14 @@ def server_versions() -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.experiments.scale.publish", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders that experiments left")
-    for run in parser.parse_args().runs:
-        try:
+    try:
+        for run in parser.parse_args().runs:
             for path in publish(run):
                 print(path)
-        except (OSError, ValueError) as error:
-            print(f"harness: {error}", file=sys.stderr)
-            return 2
+        print(write_overview())
+    except (OSError, ValueError) as error:
+        print(f"harness: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
