@@ -45,13 +45,11 @@ class Cleanup:
     async def drain(self, timeout: float) -> None:
         """Wait for the give-backs under way; after `timeout` seconds leave the rest to their TTLs."""
         deadline = time.monotonic() + timeout
-        try:
-            while self._tasks and (left := deadline - time.monotonic()) > 0:
-                await asyncio.wait(tuple(self._tasks), timeout=left)
-        finally:
-            self._closed = True
-            late = tuple(self._tasks)
-            for task in late:
-                task.cancel()
+        while self._tasks and (left := deadline - time.monotonic()) > 0:
+            await asyncio.wait(tuple(self._tasks), timeout=left)
+        self._closed = True
+        late = tuple(self._tasks)
+        for task in late:
+            task.cancel()
         if late:
             await asyncio.wait(late)

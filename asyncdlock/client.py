@@ -55,6 +55,7 @@ class LockClient:
         self.releasing: set[Handle] = set()
         """Handles whose release is under way."""
         self.closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._max_hold = max_hold
         self._callers = Callers()
         self._owners = Owners()
@@ -171,12 +172,14 @@ class LockClient:
     async def aclose(self) -> None:
         """Give back what is held, finish clean-up in the background, close connections.
 
-        Whoever waits in `acquire` gets a `LockError`. When cancelled, connections are closed all
-        the same, and what could not be given back ends with its TTL.
+        Whoever waits in `acquire` gets a `LockError`. When cancelled, closing goes on in the background.
         """
-        if self.closed:
-            return
         self.closed = True
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name="asyncdlock close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         try:
             # Waiters first: none of them shall get a lock that is given back below.
             await self._callers.interrupt(_CLOSE_TIMEOUT)
@@ -184,11 +187,9 @@ class LockClient:
                 handle.lose("its client was closed")
                 self.cleanup.give_back(handle.claim)
             await self.watchdog.aclose()
+            await self.cleanup.drain(_CLOSE_TIMEOUT)
         finally:
-            try:
-                await self.cleanup.drain(_CLOSE_TIMEOUT)
-            finally:
-                await self.backend.aclose()
+            await self.backend.aclose()
 
     async def __aenter__(self) -> Self:
         return self
