@@ -120,19 +120,32 @@ async def test_a_client_is_an_async_context_manager(connect: Connect, key: str, 
     assert await claims() == []
 
 
-async def test_a_cancelled_close_still_closes(connect: Connect, key: str) -> None:
+async def test_a_cancelled_close_goes_on(connect: Connect, key: str, claims: Claims) -> None:
     client = connect()
     await client.acquire(key, ttl=60.0)
     closing = asyncio.create_task(client.aclose())
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.wait([closing])
+    assert closing.cancelled()
     with pytest.raises(asyncdlock.LockError, match="closed"):
         await client.acquire(key)
-    other = connect()
 
-    async def idle() -> bool:
-        return not [task for task in asyncio.all_tasks() if "give back" in task.get_name()]
+    async def given_back() -> bool:
+        return await claims() == []
 
-    await until(idle)
-    await other.aclose()
+    await until(given_back)
+    # A second call waits for what the first began.
+    await client.aclose()
+
+
+async def test_closing_while_a_release_is_under_way_loses_nothing(
+    connect: Connect, key: str, claims: Claims
+) -> None:
+    client = connect()
+    handles = [await client.acquire(name, ttl=60.0) for name in (key, f"{key}-2")]
+    releasing = [asyncio.create_task(handle.release()) for handle in handles]
+    await asyncio.sleep(0)
+    await client.aclose()
+    await asyncio.gather(*releasing)
+    assert await claims() == []

@@ -1,0 +1,221 @@
+"""Every verb, cancelled at every one of its suspensions in turn: nothing is left behind.
+
+Each scenario is repeated, and its call cancelled at the 0th, 1st, 2nd, … suspension, until the call
+ends before its turn comes. After each time the client is closed, and neither the server nor this
+process keeps anything: no lock, no place in a queue, no task, no connection.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import asyncdlock
+from tests.cancellation.stepping import Moment, Step
+from tests.contract.fixtures import Claims, Connect, until
+
+Scenario = Callable[[asyncdlock.LockClient, asyncdlock.LockClient, str, Step], Awaitable[None]]
+
+_MOST_SUSPENSIONS = 60
+
+
+async def _end(handle: asyncdlock.Handle | None) -> None:
+    if handle is not None:
+        assert await handle.release()
+
+
+async def _pass_through(client: asyncdlock.LockClient, key: str) -> None:
+    await _end(await client.acquire(key))
+
+
+def _release_after(delay: float, handle: asyncdlock.Handle) -> "asyncio.Task[None]":
+    async def release() -> None:
+        await asyncio.sleep(delay)
+        await _end(handle)
+
+    return asyncio.create_task(release())
+
+
+async def acquire_cold(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    """The first use of a client, which connects."""
+    await _end(await step(client.acquire(key)))
+
+
+async def acquire_warm(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    await _end(await client.acquire(f"{key}-warm"))
+    await _end(await step(client.acquire(key)))
+
+
+async def acquire_with_timeout(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    await _end(await client.acquire(f"{key}-warm"))
+    await _end(await step(client.acquire(key, timeout=60.0)))
+
+
+async def acquire_behind_another(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    ahead = _release_after(0.02, await other.acquire(key))
+    await _end(await step(client.acquire(key, timeout=60.0)))
+    await ahead
+
+
+async def acquire_behind_its_own_client(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    first = _release_after(0.005, await client.acquire(key))
+    second = asyncio.create_task(_pass_through(client, key))
+    await asyncio.sleep(0)
+    await _end(await step(client.acquire(key)))
+    await asyncio.gather(first, second)
+
+
+async def acquire_that_times_out(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    async with other.hold(key):
+        with contextlib.suppress(asyncdlock.AcquireTimeout):
+            await _end(await step(client.acquire(key, timeout=0.02)))
+
+
+async def try_acquire_free(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    await _end(await step(client.try_acquire(key)))
+
+
+async def try_acquire_held(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    async with other.hold(key):
+        assert await step(client.try_acquire(key)) is None
+
+
+async def hold(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step) -> None:
+    """Entering, the body, and leaving."""
+    await _end(await client.acquire(f"{key}-warm"))
+
+    async def body() -> None:
+        async with client.hold(key) as handle:
+            for _ in range(3):
+                await asyncio.sleep(0)
+                handle.check()
+
+    await step(body())
+
+
+async def hold_contended(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    """Waiting behind another process, and leaving while another waits behind."""
+    ahead = _release_after(0.005, await other.acquire(key))
+    behind: list[asyncio.Task[None]] = []
+
+    async def body() -> None:
+        async with client.hold(key) as handle:
+            behind.append(asyncio.create_task(_pass_through(other, key)))
+            await asyncio.sleep(0)
+            handle.check()
+
+    await step(body())
+    await asyncio.gather(ahead, *behind)
+
+
+async def renew(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step) -> None:
+    """A cancelled renewal neither loses the lock nor shortens its lease."""
+    handle = await client.acquire(key, renew=False)
+    left = handle.expires_at
+    await step(handle.renew())
+    assert handle.held
+    assert handle.expires_at >= left
+    await _end(handle)
+
+
+async def release(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step) -> None:
+    handle = await client.acquire(key)
+    await step(handle.release())
+    assert not handle.held
+    # Whether it was cancelled or not: released once, and not again.
+    assert await handle.release() is False
+
+
+async def release_with_another_behind(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    handle = await client.acquire(key)
+    behind = [asyncio.create_task(_pass_through(who, key)) for who in (client, other)]
+    await asyncio.sleep(0.005)
+    await step(handle.release())
+    await asyncio.gather(*behind)
+
+
+async def raise_fence(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    if client.capabilities.fence_floor:
+        await step(client.raise_fence(key, above=1000))
+        await _end(await client.acquire(key))
+
+
+async def aclose(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step) -> None:
+    """A cancelled close goes on in the background; the close that follows waits for it."""
+    await client.acquire(key)
+    await step(client.aclose())
+    assert client.closed
+
+
+SCENARIOS = [
+    acquire_cold,
+    acquire_warm,
+    acquire_with_timeout,
+    acquire_behind_another,
+    acquire_behind_its_own_client,
+    acquire_that_times_out,
+    try_acquire_free,
+    try_acquire_held,
+    hold,
+    hold_contended,
+    renew,
+    release,
+    release_with_another_behind,
+    raise_fence,
+    aclose,
+]
+
+
+def _sockets() -> int:
+    """Open sockets of this process."""
+    number = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            number += str(entry.readlink()).startswith("socket:")
+    return number
+
+
+@pytest.mark.parametrize("moment", Moment, ids=str)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_cancelled_at_every_suspension(
+    scenario: Scenario, moment: Moment, connect: Connect, key: str, claims: Claims
+) -> None:
+    other = connect()
+    await _end(await other.acquire(f"{key}-other"))
+    for suspension in range(_MOST_SUSPENSIONS):
+        sockets, tasks = _sockets(), asyncio.all_tasks()
+        client = connect()
+        step = Step(suspension, moment)
+        async with asyncio.timeout(30.0):
+            await scenario(client, other, key, step)
+            await client.aclose()
+        assert await claims() == [], f"left on the server by suspension {suspension}"
+        await until(lambda: _sockets() <= sockets)  # noqa: B023 - awaited here
+        await until(lambda: asyncio.all_tasks() <= tasks)  # noqa: B023
+        if not step.reached:
+            return
+    pytest.fail(f"not done after {_MOST_SUSPENSIONS} suspensions")
