@@ -4,14 +4,17 @@ import asyncio
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
 import asyncdlock
 from harness.durations import format_duration
-from harness.experiments.lab import BACKENDS, Actor, Lab, Plan, Scene
+from harness.experiments.lab import BACKENDS, Lab, Plan, Scene, Track
 from harness.experiments.outcome import Case, Fact, Outcome
 from harness.experiments.registry import experiment
+from harness.experiments.trials.contender import ROLE
+from harness.experiments.trials.crew import Crew, Member, into, open_crew
 from harness.faults import kill_process
 from harness.report.timeline import Panel
 
@@ -28,9 +31,15 @@ _SLACK = 1.5
 _HELD = (0.4, 1.0)
 _FOR_EVER = 600.0
 _SLOW = 3.0
-# Redlock gives a node a tenth of the TTL, and the first request has to connect within it: on a busy
-# machine 50 ms may be too little. It fails, as it should, and the worker asks again.
-_TRIES = 5
+
+MODULES = (
+    "asyncdlock.backends.redis",
+    "asyncdlock.backends.redlock",
+    "asyncdlock.backends.etcd",
+    "asyncdlock.backends.zookeeper",
+    "harness.experiments.trials.contender",
+)
+"""What the processes have loaded before they are forked."""
 
 
 @experiment(
@@ -46,90 +55,99 @@ async def run(lab: Lab) -> Outcome:
     ttls = QUICK_TTLS if lab.quick else TTLS
     panels: dict[float, Panel | None] = {}
     plans = []
+    crew = await lab.enter(open_crew(*MODULES, log=lab.folder / "processes.log"))
     for backend, ttl in product(BACKENDS, ttls):
         held = [lab.rng.uniform(*_HELD) * ttl for _ in range(1 if lab.quick else REPETITIONS)]
         lab.plan(backend=backend, ttl=ttl, killed_after_s=[round(seconds, 3) for seconds in held])
         name = f"{backend}, TTL {format_duration(ttl)}"
-        plans.append(Plan(name, "ok", partial(_kills, lab, backend, name, ttl, held, panels)))
+        plans.append(Plan(name, "ok", partial(_kills, lab, crew, backend, name, ttl, held, panels)))
     for backend in BACKENDS:
         lab.plan(backend=backend, slow_holder=True, pause_in_ttl=_SLOW)
         name = f"{backend}, slow holder"
-        plans.append(Plan(name, "ok", partial(_slow_holder, lab, backend, name, ttls)))
+        plans.append(Plan(name, "ok", partial(_slow_holder, lab, crew, backend, name, ttls)))
     cases = await lab.cases(plans)
     lab.picture([panels.get(ttl) for ttl in ttls])
     return Outcome(cases=cases, answer=_answer(cases), figures={"blocked_s": _blocked(cases)})
 
 
 async def _kills(
-    lab: Lab, backend: str, name: str, ttl: float, held: Sequence[float], panels: dict[float, Panel | None]
+    lab: Lab,
+    crew: Crew,
+    backend: str,
+    name: str,
+    ttl: float,
+    held: Sequence[float],
+    panels: dict[float, Panel | None],
 ) -> Case:
-    """Kill a holder, several times beside one another; each time another client is already waiting."""
+    """Kill a holder, several times one after the other; each time another client is already waiting."""
     server = await lab.lock_server(backend)
     if (impossible := await _impossible(server.url, name, ttl)) is not None:
         return impossible
-    names = [name if len(held) == 1 else f"{name}, kill {number + 1}" for number in range(len(held))]
-    scenes = [lab.scene(one, await lab.resource("on"), ttl=ttl) for one in names]
-    pairs = zip(scenes, held, strict=True)
-    killed = await asyncio.gather(*(_kill(scene, server.url, after) for scene, after in pairs))
-    blocked = [seconds for seconds, _ in killed]
-    if backend == "redis":
-        panels[ttl] = scenes[0].panel
+    blocked: list[float] = []
+    cases: list[Case] = []
+    for number, after in enumerate(held, 1):
+        once = name if len(held) == 1 else f"{name}, kill {number}"
+        scene = lab.scene(once, await lab.resource("on"), ttl=ttl)
+        seconds, case = await _kill(scene, crew, server.url, after)
+        blocked.append(seconds)
+        cases.append(case)
+        if backend == "redis":
+            panels[ttl] = scene.panel
     facts: dict[str, Fact] = {
         "blocked for": f"{statistics.median(blocked):.2f} s",
         "in TTLs": f"{statistics.median(blocked) / ttl:.2f}",
         "longest": f"{max(blocked):.2f} s",
     }
-    worst = next((case for _, case in killed if not case.as_predicted), killed[0][1])
-    return Case(
-        name=name,
-        expected="ok",
-        observed=worst.observed,
-        facts=facts,
-        findings=[finding for _, case in killed for finding in case.findings],
-        reason=worst.reason,
-        story=worst.story,
-        folder=worst.folder,
-    )
+    worst = next((case for case in cases if not case.as_predicted), cases[0])
+    return replace(worst, name=name, facts=facts)
 
 
-async def _kill(scene: Scene, url: str, after: float) -> tuple[float, Case]:
+async def _kill(scene: Scene, crew: Crew, url: str, after: float) -> tuple[float, Case]:
     """A is killed `after` seconds with the lock, B waits: for how long, and the verdict."""
     async with AsyncExitStack() as stack:
-        a = await stack.enter_async_context(scene.worker("A", url, work=_FOR_EVER, count=_TRIES))
-        b = await stack.enter_async_context(scene.actor("B", url))
+        a, holder = await _contender(stack, scene, crew, "A", url, stay=_FOR_EVER)
+        b, successor = await _contender(stack, scene, crew, "B", url)
         await scene.begin()
-        await _connected(b)
-        a.go()
-        granted = await a.track.until("granted")
-        waiting = asyncio.create_task(b.acquire(ttl=scene.ttl))
-        try:
-            await scene.until(granted.at / 1e9 + after)
-            kill_process(scene.journal, a.pid, who="A")
-            too_early = waiting.done()
-            await waiting
-            wrote = await b.write("result of B")
-            await b.release()
-        finally:
-            waiting.cancel()
-            await asyncio.wait([waiting])
-    got = b.track.last("granted")
-    assert got is not None
+        a.tell({"go": True})
+        granted = await holder.until("granted")
+        b.tell({"go": True})
+        await scene.until(granted.at / 1e9 + after)
+        too_early = successor.has("granted")
+        kill_process(scene.journal, a.pid, who="A")
+        got = await successor.until("granted")
+        wrote = await successor.until("accepted", "stale", "unknown", "failed")
+        await b.ended()
     blocked = (got.at - scene.journal.faults[0].at) / 1e9
     case = await scene.judge(
         "ok",
         shown={
             "A held the lock until it was killed": not too_early,
             "B was granted it within the TTL and what the server takes": blocked <= scene.ttl + _SLACK,
-            "B wrote": wrote == "accepted",
+            "B wrote": wrote.name == "accepted",
         },
     )
     return blocked, case
 
 
-async def _connected(actor: Actor) -> None:
-    """Open its connections before they count: a short TTL leaves little time for them."""
-    handle = await actor.client.acquire(f"{actor.track.key}, warm-up", ttl=10.0)
-    await handle.release()
+async def _contender(
+    stack: AsyncExitStack, scene: Scene, crew: Crew, name: str, url: str, **more: float
+) -> tuple[Member, Track]:
+    """A process that is connected and waits for the sign."""
+    assert scene.resource is not None
+    track = Track(name, scene.key)
+    scene.tracks.append(track)
+    scene.bodies[name] = f"result of {name}"
+    spec = {
+        "url": url,
+        "resource": scene.resource.url,
+        "key": scene.key,
+        "ttl": scene.ttl,
+        "body": scene.bodies[name],
+        **more,
+    }
+    member = await stack.enter_async_context(crew.member(name, ROLE, spec, into(track, scene.journal)))
+    await track.until("ready")
+    return member, track
 
 
 async def _impossible(url: str, name: str, ttl: float) -> Case | None:
@@ -144,7 +162,7 @@ async def _impossible(url: str, name: str, ttl: float) -> Case | None:
         return Case(name=name, expected=NOT_POSSIBLE, observed="accepted")
 
 
-async def _slow_holder(lab: Lab, backend: str, name: str, ttls: Sequence[float]) -> Case:
+async def _slow_holder(lab: Lab, crew: Crew, backend: str, name: str, ttls: Sequence[float]) -> Case:
     """At the shortest TTL: A lives, but its event loop stands still; B takes over; A's write is refused."""
     server = await lab.lock_server(backend)
     async with asyncdlock.connect(server.url) as client:
@@ -152,27 +170,25 @@ async def _slow_holder(lab: Lab, backend: str, name: str, ttls: Sequence[float])
     resource = await lab.resource("on")
     scene = lab.scene(name, resource, ttl=ttl)
     async with AsyncExitStack() as stack:
-        a = await stack.enter_async_context(scene.worker("A", server.url, pause=_SLOW * ttl, count=_TRIES))
-        b = await stack.enter_async_context(scene.actor("B", server.url))
+        a, slow = await _contender(stack, scene, crew, "A", server.url, stall=_SLOW * ttl)
+        b, successor = await _contender(stack, scene, crew, "B", server.url)
         await scene.begin()
-        await _connected(b)
-        a.track.paused = True
-        a.go()
-        await a.track.until("pausing")
-        await b.acquire(ttl=ttl)
-        wrote = await b.write("result of B")
-        in_time = not a.track.has("resumed")
-        await b.release()
-        told = await a.track.until("accepted", "stale")
-        await a.track.until("released")
+        slow.paused = True
+        a.tell({"go": True})
+        await slow.until("pausing")
+        b.tell({"go": True})
+        wrote = await successor.until("accepted", "stale", "unknown", "failed")
+        in_time = not slow.has("resumed")
+        told = await slow.until("accepted", "stale")
+        await asyncio.gather(a.ended(), b.ended())
     value = await resource.value(scene.key)
     return await scene.judge(
         "ok",
         facts={"TTL": format_duration(ttl), "slow holder was told": _told(told.details)},
         shown={
-            "B wrote while A stood still": wrote == "accepted" and in_time,
+            "B wrote while A stood still": wrote.name == "accepted" and in_time,
             "A's write was refused": told.name == "stale",
-            "B's result is intact": value.text == "result of B",
+            "B's result is intact": value.text == scene.bodies["B"],
         },
     )
 

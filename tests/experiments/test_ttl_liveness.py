@@ -8,6 +8,7 @@ import pytest
 
 from harness.experiments import ttl_liveness
 from harness.experiments.lab import BACKENDS
+from harness.experiments.trials.crew import open_crew
 from harness.experiments.ttl_liveness import NOT_POSSIBLE
 from tests.experiments.labs import UnfencedLab, quick_lab
 
@@ -39,8 +40,8 @@ async def test_a_killed_holder_blocks_for_its_lease_and_no_longer(tmp_path: Path
 
 @pytest.mark.usefixtures("on_redis")
 async def test_a_slow_holder_that_is_let_through_is_noticed(tmp_path: Path) -> None:
-    async with UnfencedLab(tmp_path) as lab:
-        case = await ttl_liveness._slow_holder(lab, "redis", "redis, slow holder", (0.5,))
+    async with UnfencedLab(tmp_path) as lab, open_crew(*ttl_liveness.MODULES, log=tmp_path / "log") as crew:
+        case = await ttl_liveness._slow_holder(lab, crew, "redis", "redis, slow holder", (0.5,))
     assert case.observed == "violated"
 
 

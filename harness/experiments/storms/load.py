@@ -15,6 +15,7 @@ import asyncdlock
 from asyncdlock import AcquireTimeout, LockClient, LockError, StaleFence
 from asyncdlock.handle import Handle
 from harness.experiments.storms.plan import CONTENDERS, Habits, Turn
+from harness.experiments.trials.contender import connected
 from harness.experiments.trials.nursery import Line
 from harness.experiments.trials.shared_set import SharedSet
 
@@ -32,7 +33,7 @@ async def _live(spec: Mapping[str, Any], line: Line) -> None:
     client = asyncdlock.connect(spec["url"])
     timeout = aiohttp.ClientTimeout(total=_PATIENCE * spec["ttl"])
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        await _connect(client, f"{spec['key']}, warm-up {spec['process']}")
+        await connected(client, f"{spec['key']}, warm-up {spec['process']}")
         shared = SharedSet(spec["resource"], session, spec["mode"])
         line.say("ready")
         if line.hear() is None:
@@ -42,17 +43,6 @@ async def _live(spec: Mapping[str, Any], line: Line) -> None:
         contenders = [_Contender(number, spec, client, shared, line) for number in range(CONTENDERS)]
         await asyncio.gather(*(contender.contend(stop) for contender in contenders))
     # The client is not closed: its process ends here, and what it may still hold ends with its TTL.
-
-
-async def _connect(client: LockClient, key: str) -> None:
-    """Open the connections to the lock server before the clock starts."""
-    while True:
-        try:
-            handle = await client.acquire(key, ttl=10.0)
-            await handle.release()
-            return
-        except LockError:  # a Redlock node that took too long to connect to: it goes on in the background
-            await asyncio.sleep(0.01)
 
 
 class _Contender:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from harness.experiments.lab.track import NeverHappened
+from harness.experiments.lab.track import Event, NeverHappened, Track
+from harness.faults import FaultJournal
 from harness.servers import guard
 
 Heard = Callable[[Mapping[str, Any]], None]
@@ -24,6 +25,16 @@ _MODULE = "harness.experiments.trials.nursery"
 _LOADS_WITHIN = 60.0
 _ENDS_WITHIN = 30.0
 _LONGEST_LINE = 1 << 20
+
+
+def into(track: Track, journal: FaultJournal) -> Heard:
+    """Note what a member says as events of `track`, on the journal's clock."""
+
+    def heard(message: Mapping[str, Any]) -> None:
+        details = dict(message)
+        track.add(Event(details.pop("at") - journal.origin, details.pop("event"), details))
+
+    return heard
 
 
 class Member:
