@@ -124,7 +124,7 @@ async def _case(
             with _clocks_noted(scene, wrong, skew.rate):
                 await a.acquire(ttl=TTL)
                 left, _ = await asyncio.gather(_take(b, a), _use(a))
-                await a.release()
+                await a.leave()
     case = await _judged(scene, skew, fence, expected, left)
     panels[name] = scene.panel
     return case
@@ -151,7 +151,7 @@ async def _take(b: Actor, a: Actor) -> float:
     left = a.handle.expires_at - asked
     b.granted(handle)
     await b.write("result of B")
-    await b.release()
+    await b.leave()
     return left
 
 

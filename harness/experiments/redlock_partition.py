@@ -232,8 +232,8 @@ async def _lost_vote(
         await b.write("result of B")
         held = mine.held
         await a.write("result of A")
-        await a.release()
-        await b.release()
+        await a.leave()
+        await b.leave()
     shown = {"B was refused before the fault": refused, "A's lease was good when it wrote": held}
     return await _judged(scene, expected, two_holders=True, shown=shown)
 
@@ -273,7 +273,7 @@ async def _late_restart(lab: Lab, scene: Scene, expected: str, sides: Sides) -> 
         over = not mine.held
         await b.acquire(ttl=LATE_TTL, timeout=LONG)
         await b.write("result of B")
-        await b.release()
+        await b.leave()
     return await _judged(scene, expected, two_holders=False, shown={"A's lease was over before B's": over})
 
 

@@ -67,6 +67,12 @@ async def test_a_case_whose_schedule_did_not_come_about_is_repeated(tmp_path: Pa
     assert (case.observed, tries) == ("ok", 2)
 
 
+async def test_a_repeated_case_has_a_key_of_its_own(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path)
+    keys = {lab.scene(name, ttl=1.0).key for name in ("a", "a", "b")}
+    assert keys == {"job:a", "job:a:2", "job:b"}
+
+
 async def test_a_case_that_never_shows_anything_is_not_as_predicted(tmp_path: Path) -> None:
     async def always_late() -> Case:
         raise NeverHappened("B was too late")
@@ -77,8 +83,12 @@ async def test_a_case_that_never_shows_anything_is_not_as_predicted(tmp_path: Pa
     assert exit_code(Outcome(cases=[case], answer="")) == 1
 
 
-async def test_a_case_that_breaks_down_does_not_end_the_others(tmp_path: Path) -> None:
+async def test_a_case_that_breaks_down_is_repeated_and_does_not_end_the_others(tmp_path: Path) -> None:
+    tries = 0
+
     async def broken() -> Case:
+        nonlocal tries
+        tries += 1
         raise ServerFailed("redis ended\nwith code 1")
 
     async def well() -> Case:
@@ -88,6 +98,7 @@ async def test_a_case_that_breaks_down_does_not_end_the_others(tmp_path: Path) -
     async with make_lab(tmp_path) as lab:
         failed, ran = await lab.cases([Plan("broken", "ok", broken), Plan("well", "ok", well)])
     assert (failed.observed, failed.reason) == ("failed", "redis ended with code 1")
+    assert tries > 1
     assert ran.as_predicted
 
 

@@ -101,6 +101,11 @@ class Actor:
         self.note("released", owned=owned)
         return owned
 
+    async def leave(self) -> None:
+        """Give the lock back where nothing depends on it any more: a failure is noted, not raised."""
+        with contextlib.suppress(LockError):
+            await self.release()
+
     def stall(self, seconds: float) -> None:
         """Block the event loop, as a garbage collector would."""
         self.note("pausing", seconds=seconds)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,7 @@ class Lab:
         self._stack = contextlib.AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
         self._starting: dict[str, asyncio.Task[Any]] = {}
+        self._attempts: Counter[str] = Counter()
         self.loading = Loading()
 
     async def __aenter__(self) -> "Lab":
@@ -106,13 +108,21 @@ class Lab:
 
     def scene(self, name: str, resource: ResourceView | None = None, *, ttl: float) -> Scene:
         """A new case; its files go into a folder of its own inside the experiment's."""
-        return Scene(name, self.folder / slug(name), resource, ttl=ttl, loading=self.loading)
+        self._attempts[name] += 1
+        return Scene(
+            name,
+            self.folder / slug(name),
+            resource,
+            ttl=ttl,
+            loading=self.loading,
+            attempt=self._attempts[name],
+        )
 
     async def cases(self, plans: Iterable[Plan]) -> list[Case]:
         """Run cases at the same time.
 
-        One whose server is not installed is skipped with the reason; one whose schedule did not come
-        about is repeated; one that breaks down is `failed`, and the others go on.
+        One whose server is not installed is skipped with the reason. One whose schedule did not come
+        about, or that broke down, is repeated: a busy machine must not be mistaken for a result.
         """
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._case(plan)) for plan in plans]
@@ -121,7 +131,7 @@ class Lab:
     async def _case(self, plan: Plan) -> Case:
         case = await _attempt(plan)
         for _ in range(_REPEATS):
-            if case.observed == NOT_SHOWN:
+            if case.observed in (NOT_SHOWN, FAILED):
                 self.say(f"{plan.name}: {case.reason}; once more")
                 case = await _attempt(plan)
         verdict = "as predicted" if case.as_predicted else case.reason or "NOT as predicted"

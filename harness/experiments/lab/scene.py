@@ -42,9 +42,11 @@ class Scene:
         *,
         ttl: float,
         loading: Loading | None = None,
+        attempt: int = 1,
     ) -> None:
         self.name = name
-        self.key = f"job:{slug(name)}"
+        # A repeated case must not meet what its first attempt left at the resource.
+        self.key = f"job:{slug(name)}" + (f":{attempt}" if attempt > 1 else "")
         self.ttl = ttl
         self.tracks: list[Track] = []
         self.bodies: dict[str, str] = {}
