@@ -13,7 +13,6 @@ from harness.experiments.scale.crowd import crowd
 from harness.servers import EtcdNode
 
 _IN_FLIGHT = 32
-_LEASE_TTL = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +26,10 @@ class Size:
 class Gateway:
     """etcd's JSON interface over one pool of connections."""
 
-    def __init__(self, node: EtcdNode, session: aiohttp.ClientSession) -> None:
+    def __init__(self, node: EtcdNode, session: aiohttp.ClientSession, *, lease_ttl: int = 5) -> None:
         self._root = node.client_url
         self._session = session
+        self._lease_ttl = lease_ttl
 
     async def call(self, path: str, **message: Any) -> dict[str, Any]:
         """:raises aiohttp.ClientError: etcd refused it or cannot be reached."""
@@ -47,7 +47,7 @@ class Gateway:
 
     async def lock(self, number: int) -> None:
         """One lease and one key under it: what one holder leaves."""
-        lease = (await self.call("lease/grant", TTL=_LEASE_TTL))["ID"]
+        lease = (await self.call("lease/grant", TTL=self._lease_ttl))["ID"]
         key = base64.b64encode(f"/locks/account:{number}/{lease}".encode()).decode()
         await self.call("kv/put", key=key, value="b3duZXI=", lease=lease)
 
