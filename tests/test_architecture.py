@@ -1,0 +1,164 @@
+"""Who may import whom: `asyncdlock` ← `harness` ← `bench`, `tests`; read from the source."""
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("asyncdlock", "harness", "bench", "tests", "examples")
+
+# Inside asyncdlock, from the ground up: a module imports only what stands before it.
+LAYERS = [
+    {"asyncdlock.types", "asyncdlock.errors"},
+    {"asyncdlock.backend", "asyncdlock.metrics", "asyncdlock._backoff", "asyncdlock._fence_memory"},
+    {"asyncdlock._watchdog", "asyncdlock._cleanup", "asyncdlock._callers", "asyncdlock._local_queue"},
+    {"asyncdlock.handle"},
+    {"asyncdlock._hold"},
+    {"asyncdlock.client"},
+    {"asyncdlock"},
+]
+
+
+@functools.cache
+def sources() -> dict[str, Path]:
+    """Every module of ours and its file."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            found[name] = path
+    return found
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def _runtime(nodes: list[ast.stmt]) -> Iterator[ast.AST]:
+    """Every node but those under `if TYPE_CHECKING:`, which never run."""
+    for node in nodes:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from _runtime(node.orelse)
+            continue
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from _runtime([child])  # type: ignore[list-item]
+
+
+@functools.cache
+def imports(module: str) -> frozenset[str]:
+    """Our modules that `module` imports when it runs, also inside functions."""
+    names: set[str] = set()
+    for node in _runtime(ast.parse(sources()[module].read_text("utf-8")).body):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports by a relative name"
+            base = node.module or ""
+            names |= {
+                f"{base}.{alias.name}" if f"{base}.{alias.name}" in sources() else base
+                for alias in node.names
+            }
+    return frozenset(name for name in names if name.partition(".")[0] in PACKAGES)
+
+
+def modules(*packages: str) -> list[str]:
+    found = [name for name in sources() if any(within(name, package) for package in packages)]
+    assert found, f"nothing found under {packages}"
+    return found
+
+
+def violations(importers: list[str], forbidden: tuple[str, ...], allowed: tuple[str, ...] = ()) -> list[str]:
+    return [
+        f"{module} imports {name}"
+        for module in importers
+        for name in sorted(imports(module))
+        if any(within(name, package) for package in forbidden)
+        and not any(within(name, package) for package in (*allowed, module))
+    ]
+
+
+def test_the_scanner_sees_imports() -> None:
+    """A test of the test: an import known to be there, at the top and inside a function."""
+    assert "asyncdlock.client" in imports("asyncdlock")
+    assert "harness.servers" in imports("tests.conftest")
+
+
+def test_the_library_knows_neither_the_harness_nor_its_users() -> None:
+    assert violations(modules("asyncdlock"), ("harness", "bench", "tests", "examples")) == []
+
+
+def test_the_harness_knows_neither_benchmarks_nor_tests() -> None:
+    assert violations(modules("harness"), ("bench", "tests", "examples")) == []
+
+
+def test_benchmarks_and_examples_do_not_need_the_tests() -> None:
+    users = [name for name in sources() if within(name, "bench") or within(name, "examples")]
+    assert violations(users, ("tests",)) == []
+
+
+@pytest.mark.parametrize("level", range(len(LAYERS)))
+def test_the_core_is_built_in_layers(level: int) -> None:
+    above = {name for layer in LAYERS[level + 1 :] for name in layer}
+    wrong = [
+        f"{module} imports {name}"
+        for module in sorted(LAYERS[level])
+        for name in sorted(imports(module))
+        if name in above or within(name, "asyncdlock.backends")
+    ]
+    assert wrong == []
+
+
+def test_every_module_of_the_core_has_its_layer() -> None:
+    core = {
+        name
+        for name in modules("asyncdlock")
+        if not within(name, "asyncdlock.backends") and not within(name, "asyncdlock.fencing")
+    }
+    assert core == {name for layer in LAYERS for name in layer}
+
+
+def test_backends_know_neither_the_client_nor_each_other() -> None:
+    """Redlock alone builds on Redis's single-node verbs."""
+    folder = "asyncdlock.backends"
+    names = {name.split(".")[2] for name in modules(folder) if name != folder}
+    assert {"memory", "redis", "redlock", "etcd", "zookeeper"} <= names
+    users = ("asyncdlock.client", "asyncdlock.handle", "asyncdlock._hold", "asyncdlock._watchdog")
+    for name in names:
+        others = tuple(f"{folder}.{other}" for other in names if other != name)
+        kin = (f"{folder}.redis",) if name == "redlock" else ()
+        assert violations(modules(f"{folder}.{name}"), (*users, *others), kin) == []
+
+
+def test_fencing_guards_need_no_lock() -> None:
+    assert violations(modules("asyncdlock.fencing"), ("asyncdlock.client", "asyncdlock.backends")) == []
+
+
+def test_checkers_judge_from_the_history_alone() -> None:
+    """Also its rows and statistics, which are what a history is made of."""
+    wrong = violations(
+        modules("harness.checkers"),
+        ("harness", "asyncdlock"),
+        ("harness.checkers", "harness.history", "harness.rows", "harness.distribution"),
+    )
+    assert wrong == []
+
+
+def test_reports_see_no_server_no_lock_and_no_run() -> None:
+    live = ("harness.servers", "harness.faults", "harness.resource", "harness.experiments")
+    assert violations(modules("harness.report"), (*live, "harness.run", "harness.fleet", "asyncdlock")) == []
+
+
+def test_only_experiments_tie_it_all_together() -> None:
+    users = modules("harness.servers", "harness.faults", "harness.resource", "harness.checkers")
+    assert violations(users, ("harness.experiments", "harness.run", "harness.fleet")) == []
+
+
+def test_servers_stand_alone() -> None:
+    assert (
+        violations(modules("harness.servers"), ("harness",), ("harness.servers", "harness.durations")) == []
+    )
+    assert violations(modules("harness.servers"), ("asyncdlock",)) == []

@@ -1,0 +1,48 @@
+"""A program that uses every public name; `assert_type` states what a user's editor shows."""
+
+import asyncio
+from typing import assert_type
+
+import asyncdlock
+
+
+async def main() -> None:
+    async with asyncdlock.connect("memory://typing", max_hold=60.0) as locks:
+        assert_type(locks, asyncdlock.LockClient)
+        assert_type(locks.capabilities, asyncdlock.Capabilities)
+        assert_type(locks.capabilities.fencing, bool)
+        assert_type(locks.capabilities.min_ttl, float)
+        handle = await locks.acquire("key", ttl=10.0, timeout=5.0, renew=True, max_hold=30.0)
+        assert_type(handle, asyncdlock.Handle)
+        assert_type(handle.key, str)
+        assert_type(handle.owner, str)
+        assert_type(handle.fence, int)
+        assert_type(handle.ttl, float)
+        assert_type(handle.acquired_at, float)
+        assert_type(handle.held, bool)
+        assert_type(handle.remaining(), float)
+        handle.check()
+        await handle.renew()
+        lost = asyncio.create_task(handle.wait_lost())
+        assert_type(await handle.release(), bool)
+        lost.cancel()
+        tried = await locks.try_acquire("key", ttl=10)
+        assert_type(tried, asyncdlock.Handle | None)
+        if tried is not None:
+            await tried.release()
+        async with locks.hold("key", ttl=10.0, timeout=None) as held:
+            assert_type(held, asyncdlock.Handle)
+        await locks.raise_fence("key", above=41)
+        try:
+            await locks.acquire("", timeout=1.0)
+        except asyncdlock.InvalidKey as invalid:
+            assert_type(invalid, asyncdlock.InvalidKey)
+        except asyncdlock.AcquireTimeout as late:
+            timeout: TimeoutError = late
+            raise timeout from None
+        except asyncdlock.BackendError as failed:
+            assert_type(failed.definite, bool)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
