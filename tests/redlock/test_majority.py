@@ -193,3 +193,19 @@ async def test_contention_is_no_failure_also_when_the_vote_is_decided_early(
         for link in links[dead + 2 :]:
             link.lag(0.1)
         assert await locks.try_acquire(key, ttl=LONG) is None
+
+
+@pytest.mark.xfail(strict=True, raises=QuorumError, reason="one round without a majority ends the wait")
+async def test_a_wait_survives_a_moment_in_which_no_majority_answers(key: str) -> None:
+    """A round that takes a tenth of the TTL is no verdict: a busy machine, a first connection, a pause.
+
+    `redis://` bears a server that is away for two seconds; a majority should not be frailer.
+    """
+    async with servers.redis_nodes(3) as nodes, asyncdlock.connect(nodes.url) as locks:
+        await warm(locks, nodes)
+        journal = FaultJournal(0)
+        async with frozen_server(journal, nodes[0]), frozen_server(journal, nodes[1]):
+            waiting = asyncio.ensure_future(locks.acquire(key, ttl=2.0))
+            await asyncio.sleep(0.8)  # several rounds
+        handle = await waiting
+        assert await handle.release()
