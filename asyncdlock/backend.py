@@ -1,6 +1,7 @@
 """The Backend protocol, and the registry that picks one by URL scheme."""
 
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlsplit
@@ -128,14 +129,29 @@ def open_backend(url: str, options: Mapping[str, Any]) -> Backend:
     return factory(url, **options)
 
 
+_SECRET_OPTION = re.compile(r"([?&][^=&]*password[^=&]*=)[^&#]*", re.IGNORECASE)
+
+
 def redact(url: str) -> str:
-    """The URL without its password, fit for messages and logs."""
-    head, found, rest = url.partition("://")
+    """The URL without its passwords, fit for messages and logs.
+
+    It errs on the side of hiding: a URL is mostly shown because something is wrong with it, and a
+    password with an unquoted `/` or `?`, or one without a host behind it, is such a thing.
+    """
+    scheme, found, rest = _SECRET_OPTION.sub(r"\1***", url).partition("://")
     if not found:
-        return url
-    authority, slash, path = rest.partition("/")
-    if "@" in authority:
-        user, _, hosts = authority.rpartition("@")
-        name, colon, _ = user.partition(":")
-        authority = f"{name}{':***' if colon else ''}@{hosts}"
-    return f"{head}://{authority}{slash}{path}"
+        scheme, rest = "", scheme
+    credentials, at, place = rest.rpartition("@")
+    if at:
+        user, colon, _ = credentials.partition(":")
+        return f"{scheme}{found}{user}{':***' if colon else ''}@{place}"
+    if not found:
+        return rest
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    shown = ",".join(_without_word_for_port(address) for address in authority.split(","))
+    return f"{scheme}{found}{shown}{rest[len(authority) :]}"
+
+
+def _without_word_for_port(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    return address if not colon or port.isdigit() or address.endswith("]") else f"{host}:***"

@@ -1,5 +1,7 @@
 """What a Redis URL and its options say: where the servers are, and how to open a connection."""
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,7 @@ from asyncdlock.backends.redis.openers import opener_for, sentinel_opener
 from asyncdlock.backends.redis.wire import Opener
 
 _TOPOLOGIES = ("single", "sentinel", "cluster")
+_DATABASE = re.compile(r"/?|/[0-9]+")
 _INDEPENDENT = "independent"  # several servers that know nothing of each other: redlock://
 
 Converters = Mapping[str, Callable[[Any], Any]]
@@ -56,6 +59,10 @@ class RedisURL:
         hosts = (
             [] if scheme == "unix" else _hosts(parts.netloc, 26379 if topology == "sentinel" else 6379, url)
         )
+        if scheme != "unix" and not _DATABASE.fullmatch(parts.path):
+            raise ValueError(f"bad database in {redact(url)!r}: it must be a number, as in redis://host/0")
+        if not 0 < call_timeout < math.inf:
+            raise ValueError("call_timeout must be a positive number of seconds")
         if topology == "single" and len(hosts) > 1:
             raise ValueError(
                 f"{redact(url)!r} names {len(hosts)} hosts: say ?topology=cluster or ?topology=sentinel"
@@ -112,7 +119,7 @@ def _convert(name: str, value: Any, convert: Callable[[Any], Any]) -> Any:
         number = convert(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number, not {value!r}") from None
-    if number < 0:
+    if not number >= 0:
         raise ValueError(f"{name} must not be negative")
     return number
 
@@ -124,7 +131,7 @@ def _hosts(netloc: str, default_port: int, url: str) -> list[tuple[str, int]]:
         if not colon or port.endswith("]"):
             host, port = address, str(default_port)
         if not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"bad port {port!r} in {redact(url)!r}")
+            raise ValueError(f"bad port in {redact(url)!r}: it must be a number from 1 to 65535")
         hosts.append((host.strip("[]") or "localhost", int(port)))
     return hosts
 

@@ -1,0 +1,111 @@
+"""URLs and options: one clear error for each mistake, and never a password in it."""
+
+import pytest
+
+import asyncdlock
+from asyncdlock.backend import redact, register, schemes
+from asyncdlock.backends.redis.url import RedisURL
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("", "unknown lock URL"),
+        ("localhost:6379", "must start with one of memory://, redis://"),
+        (f"redis:/:{SECRET}@localhost", "unknown lock URL"),
+        (f"mysql://root:{SECRET}@localhost", "unknown lock URL"),
+        (f"redis://:{SECRET}@localhost:port", "bad port"),
+        (f"redis://:{SECRET}@localhost:0", "bad port"),
+        (f"redis://:{SECRET}@localhost:65536", "bad port"),
+        (f"redis://user:{SECRET}", "bad port"),
+        (f"redis://:{SECRET}/x@localhost", "bad port|bad database"),
+        (f"redis://:{SECRET}@localhost/zero", "bad database"),
+        (f"redis://:{SECRET}@localhost/-1", "bad database"),
+        (f"redis://:{SECRET}@one,two", "names 2 hosts"),
+        (f"redis://one,two?password={SECRET}", "names 2 hosts"),
+        (f"redis://one,two?sentinel_password={SECRET}&x=1", "names 2 hosts"),
+        (f"redis://:{SECRET}@localhost?db=zero", "db"),
+        (f"redis://:{SECRET}@localhost?topology=ring", "topology must be one of"),
+        (f"redis://:{SECRET}@localhost?nonsense=1", "unknown option .*nonsense"),
+        (f"redis://:{SECRET}@localhost?call_timeout=soon", "call_timeout must be a number"),
+        (f"redis://:{SECRET}@localhost?call_timeout=0", "call_timeout must be a positive number"),
+        (f"redis://:{SECRET}@localhost?call_timeout=nan", "call_timeout must"),
+        (f"redis://:{SECRET}@localhost?call_timeout=inf", "call_timeout must"),
+        (f"redis://:{SECRET}@localhost?local_queue=maybe", "local_queue must be true or false"),
+        (f"redis://:{SECRET}@localhost?local_handoffs=-1", "local_handoffs must not be negative"),
+        (f"redis-queue://:{SECRET}@localhost?max_waiters=many", "max_waiters must be a number"),
+        ("memory://x?option=1", "no options"),
+    ],
+)
+def test_a_bad_url_gives_one_sentence_without_the_password(url: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says) as caught:
+        asyncdlock.connect(url)
+    message = str(caught.value)
+    assert SECRET not in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("url", ["memory://", "redis://localhost"])
+def test_an_unknown_option_in_python_is_refused_as_well(url: str) -> None:
+    with pytest.raises(ValueError, match="option"):
+        asyncdlock.connect(url, nonsense=1)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+        ("redis://user@localhost", "redis://user@localhost"),
+        ("redis://user:p@localhost/0", "redis://user:***@localhost/0"),
+        ("redis://:p@[::1]:6379/0", "redis://:***@[::1]:6379/0"),
+        ("redis://[::1]/0", "redis://[::1]/0"),
+        ("redis://[::1]:6379", "redis://[::1]:6379"),
+        ("redis://:a/b@localhost", "redis://:***@localhost"),
+        ("redis://:a?b@localhost", "redis://:***@localhost"),
+        ("redis://:a@b@localhost", "redis://:***@localhost"),
+        ("redis://:a://b@localhost", "redis://:***@localhost"),
+        ("redis://user:p", "redis://user:***"),
+        ("unix://:p@/tmp/redis.sock", "unix://:***@/tmp/redis.sock"),
+        ("unix:///tmp/redis.sock?password=p&db=1", "unix:///tmp/redis.sock?password=***&db=1"),
+        ("etcd://a:1,b:2,c:3/x", "etcd://a:1,b:2,c:3/x"),
+        ("no url at all", "no url at all"),
+        ("sqlite:/tmp/x.db", "sqlite:/tmp/x.db"),
+    ],
+)
+def test_redact_hides_passwords_and_nothing_else(url: str, shown: str) -> None:
+    assert redact(url) == shown
+
+
+def test_options_in_python_win_over_those_in_the_url() -> None:
+    parsed = RedisURL.parse(
+        "redis://u:p@h:1234/5?call_timeout=1&local_queue=yes&client_name=a",
+        {"call_timeout": 2, "client_name": "b"},
+        known={"local_queue": bool},
+    )
+    assert parsed.hosts == [("h", 1234)]
+    assert parsed.call_timeout == 2.0
+    assert parsed.ours == {"local_queue": True}
+    assert parsed.theirs["client_name"] == "b"
+    assert (parsed.theirs["username"], parsed.theirs["password"], parsed.theirs["db"]) == ("u", "p", 5)
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [("redis://", "localhost", 6379), ("redis://h", "h", 6379), ("redis://[::1]:7", "::1", 7)],
+)
+def test_host_and_port_have_defaults(url: str, host: str, port: int) -> None:
+    assert RedisURL.parse(url, {}, known={}).hosts == [(host, port)]
+
+
+def test_connecting_sends_nothing() -> None:
+    """Not even an event loop is needed."""
+    client = asyncdlock.connect("redis://127.0.0.1:1")
+    assert client.backend.commands == 0
+
+
+def test_a_backend_of_ones_own_is_registered_by_scheme() -> None:
+    register("mine", "asyncdlock.backends.memory")
+    assert schemes()["mine"] == "asyncdlock.backends.memory"
+    assert asyncdlock.connect("mine://x").backend.name == "memory"
