@@ -69,6 +69,8 @@ class Filled:
     commands: int
     used_memory: int
     """Of the server, after."""
+    finished: float
+    """When, on the monotonic clock that all processes of a machine share."""
 
     @property
     def share_of_limit(self) -> float:
@@ -214,11 +216,12 @@ async def fill(
             last = _batch(Keys(seed), keys - rest, keys, ttl, fences)
             absent += await pipe.send(iter([last]), rest * per_key)
             progress(rest)
-        seconds = time.perf_counter() - began
+        finished = time.perf_counter()
+        seconds = finished - began
         memory = await used_memory(pipe)
         # Before and after: a limit that was measured in an unlucky moment is none.
         limit = max(limit, await _raw_limit(pipe, keys, ttl, fences))
-    return Filled(keys, keys - absent, seconds, keys / seconds, limit, keys * per_key, memory)
+    return Filled(keys, keys - absent, seconds, keys / seconds, limit, keys * per_key, memory, finished)
 
 
 async def used_memory(pipe: Pipe) -> int:

@@ -23,6 +23,7 @@ from harness.servers import ServerError
 
 HALF = 0.5
 _MIB = 2**20
+_CALM_SAMPLES = 4
 
 
 @experiment(
@@ -61,12 +62,13 @@ async def _active(lab: Lab, keys: int, ttl: float, figures: dict[str, Any]) -> l
     """Fill, wait until the locks are past their TTL and gone, and look at what is left."""
     node = await lab.enter(servers.redis())
     async with watching(node.url, every=0.1 if lab.quick else 0.5) as watch:
-        await asyncio.sleep(0.5)  # a live lock before anything happens
+        while len(watch.samples) < _CALM_SAMPLES:  # noqa: ASYNC110 - a live lock before anything happens
+            await asyncio.sleep(0.05)
         calm_until = watch.samples[-1].at
         empty = watch.samples[-1].used_memory
         lab.say(f"filling {keys:,} locks")
         filled = await _fill(node.url, keys, seed=lab.seed, ttl=ttl)
-        full_at = watch.samples[-1].at
+        full_at = filled.finished - watch.began
         await _until_gone(lab, watch, limit=ttl + 90.0)
     figures |= _redis_figures(watch, filled, empty, calm_until, full_at, ttl)
     _redis_pictures(lab, watch, figures)

@@ -11,7 +11,7 @@ from harness.experiments.scale.expiry import Sample, Watch
 
 def test_the_end_of_the_keys_is_looked_for_after_their_peak() -> None:
     counts = [0, 1, 500, 1000, 400, 1, 1]
-    watch = Watch([Sample(at, count, count, 0, 0, 0) for at, count in enumerate(counts)])
+    watch = Watch(0.0, [Sample(at, count, count, 0, 0, 0) for at, count in enumerate(counts)])
     assert watch.first(2) == 5
     assert watch.first(1) is None
     assert Watch().first(2) is None

@@ -32,6 +32,8 @@ class Sample:
 class Watch:
     """What was seen."""
 
+    began: float = 0.0
+    """On the monotonic clock."""
     samples: list[Sample] = field(default_factory=list)
     live: list[tuple[float, int]] = field(default_factory=list)
     """When, and how many nanoseconds: acquire and release of a lock that had nothing to do with it."""
@@ -52,8 +54,8 @@ class Watch:
 @contextlib.asynccontextmanager
 async def watching(url: str, every: float = 0.2) -> AsyncIterator[Watch]:
     """Sample the server, and use a lock on it, for the length of the block."""
-    watch = Watch()
     began = time.perf_counter()
+    watch = Watch(began)
     async with open_pipe(url) as pipe, asyncdlock.connect(url) as locks:
         tasks = [
             asyncio.create_task(_sample(watch, pipe, began, every)),
