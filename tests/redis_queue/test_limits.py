@@ -6,7 +6,15 @@ import pytest
 
 from asyncdlock import AcquireTimeout, QueueFull
 from harness.servers import RedisNode
-from tests.redis_queue.support import fifo, hold_in_turn, until_clean, until_waiting, waiters, waiting
+from tests.redis_queue.support import (
+    eventually,
+    fifo,
+    hold_in_turn,
+    until_clean,
+    until_waiting,
+    waiters,
+    waiting,
+)
 
 
 async def test_a_full_queue_refuses_and_has_room_again(node: RedisNode) -> None:
@@ -42,8 +50,11 @@ async def test_exactly_as_many_wait_as_may_when_all_come_at_once(node: RedisNode
         holder = await one.acquire("k")
         tasks = [asyncio.create_task(client.acquire("k")) for _ in range(50) for client in (one, two)]
         await until_waiting(node, "k", 10)
-        while sum(task.done() for task in tasks) < 90:
-            await asyncio.sleep(0.005)
+
+        async def others_refused() -> bool:
+            return sum(task.done() for task in tasks) == 90
+
+        await eventually(others_refused, "ninety refusals")
         refused = [task for task in tasks if task.done()]
         assert all(isinstance(task.exception(), QueueFull) for task in refused)
         await holder.release()

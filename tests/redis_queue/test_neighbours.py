@@ -8,7 +8,29 @@ from redis.asyncio import Redis
 
 import asyncdlock
 from harness.servers import RedisNode
-from tests.redis_queue.support import fifo, hold_in_turn, until_clean, until_waiting, waiters
+from tests.redis_queue.support import (
+    backend_of,
+    eventually,
+    fifo,
+    hold_in_turn,
+    until_clean,
+    until_waiting,
+    waiters,
+)
+
+
+def patient(node: RedisNode) -> asyncdlock.LockClient:
+    """A client whose regular looks at the queue come too late to help."""
+    return fifo(node, patience=600.0)
+
+
+async def until_it_asks_now_and_then(client: asyncdlock.LockClient) -> None:
+    """It has looked, and found a holder that will not tell."""
+
+    async def asks() -> bool:
+        return backend_of(client)._lines["k"].delays is not None
+
+    await eventually(asks, "a look at the queue")
 
 
 @pytest.fixture
@@ -20,12 +42,13 @@ async def redis_py(node: RedisNode) -> AsyncIterator[Redis]:
 async def test_waiters_follow_a_holder_of_redis_py_that_releases_without_a_word(
     node: RedisNode, redis_py: Redis
 ) -> None:
-    async with fifo(node) as client:
+    async with patient(node) as client:
         theirs = redis_py.lock("k", timeout=600.0)
         assert await theirs.acquire()
         assert await client.try_acquire("k") is None
         async with waiters(client, "k", 5) as tasks:
             queued = await until_waiting(node, "k", 5)
+            await until_it_asks_now_and_then(client)
             await theirs.release()
             served = await hold_in_turn(tasks)
         assert [handle.owner for handle in served] == queued
@@ -35,11 +58,12 @@ async def test_waiters_follow_a_holder_of_redis_py_that_releases_without_a_word(
 async def test_a_lock_of_redis_py_without_a_ttl_is_waited_for_as_well(
     node: RedisNode, redis_py: Redis
 ) -> None:
-    async with fifo(node) as client:
+    async with patient(node) as client:
         theirs = redis_py.lock("k", timeout=None)
         assert await theirs.acquire()
         async with waiters(client, "k", 1) as tasks:
             await until_waiting(node, "k", 1)
+            await until_it_asks_now_and_then(client)
             await theirs.release()
             await hold_in_turn(tasks)
 
@@ -56,10 +80,11 @@ async def test_our_holder_keeps_out_redis_py_and_redis(node: RedisNode, redis_py
 
 
 async def test_waiters_follow_a_holder_of_redis(node: RedisNode) -> None:
-    async with fifo(node) as client, asyncdlock.connect(node.url) as plain:
+    async with patient(node) as client, asyncdlock.connect(node.url) as plain:
         holder = await plain.acquire("k", ttl=600.0)
         async with waiters(client, "k", 5) as tasks:
             queued = await until_waiting(node, "k", 5)
+            await until_it_asks_now_and_then(client)
             await holder.release()
             served = await hold_in_turn(tasks)
         assert [handle.owner for handle in served] == queued

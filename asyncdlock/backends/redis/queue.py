@@ -171,7 +171,16 @@ class QueueBackend(RedisBackend):
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
         self._asking.add(claim.owner)
         try:
-            sent, reply = await self._ask(claim)
+            sent = time.monotonic()
+            # Nobody may wait who would not hear of the grant, and most never have to wait.
+            may_wait = self._listening(claim)
+            places = self._max_waiters if may_wait else _DO_NOT_JOIN
+            reply = await self._run(ACQUIRE, claim, self.local_handoffs, places)
+            if type(reply) is list and not may_wait:
+                self._told_by_reply(claim.key, reply[3:], sent)
+                await self._listen(claim)
+                sent = time.monotonic()
+                reply = await self._run(ACQUIRE, claim, self.local_handoffs, self._max_waiters)
             if type(reply) is not list:
                 return self._grant(claim, int(reply), sent, reserve)
             waiter = self._join(claim, sent, reply)
@@ -189,19 +198,6 @@ class QueueBackend(RedisBackend):
         # Every place in the queue is good for so many fences: a release must be able to name the place.
         first = last_fence - self.local_handoffs
         return Grant(claim, first, started + validity(claim.ttl), min(reserve, self.local_handoffs))
-
-    async def _ask(self, claim: Claim) -> tuple[float, Any]:
-        """When the request was sent, and its reply. Joins the queue if need be."""
-        # Nobody may wait who would not hear of the grant, and most never have to wait.
-        if not self._listening(claim):
-            sent = time.monotonic()
-            reply = await self._run(ACQUIRE, claim, self.local_handoffs, _DO_NOT_JOIN)
-            if type(reply) is not list:
-                return sent, reply
-            self._told_by_reply(claim.key, reply[3:], sent)
-            await self._listen(claim)
-        sent = time.monotonic()
-        return sent, await self._run(ACQUIRE, claim, self.local_handoffs, self._max_waiters)
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
         sent = time.monotonic()
