@@ -37,6 +37,7 @@ FENCE_SCALE = 16
 _MOST_NODES = FENCE_SCALE - 1
 _NODE_TIMEOUT = 0.25
 _RENEW_CHUNK = 256
+_PATIENCE = 2.0
 
 
 class RedlockBackend:
@@ -61,10 +62,20 @@ class RedlockBackend:
         return sum(node.commands for node in self._nodes)
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
+        silent_since: float | None = None
         for delay in jittered(0.005, 0.25):
-            grant = await self.try_acquire(claim)
-            if grant is not None:
-                return grant
+            try:
+                grant = await self.try_acquire(claim)
+            except QuorumError:
+                # Whoever waits has as much patience with a silent majority as `redis://` has with a
+                # server that restarts.
+                silent_since = silent_since or time.monotonic()
+                if time.monotonic() - silent_since > _PATIENCE:
+                    raise
+            else:
+                if grant is not None:
+                    return grant
+                silent_since = None
             await asyncio.sleep(delay)
         raise AssertionError("the delays never end")
 
