@@ -59,7 +59,7 @@ COMMANDS: Mapping[str, Command] = {
     "servers": Command("harness.servers.command", "Starts real lock servers on free ports, without Docker."),
     "gen": Command("harness.gen", "Fills a lock server with many keys, the same ones for the same seed."),
     "repro": Command(
-        "harness.repro.command", "Shows a known defect of a lock library, and that ours has it not."
+        "harness.repro.command", "Measures published figures again: theirs, ours, and what differs."
     ),
 }
 

@@ -203,7 +203,8 @@ class _Pipe:
                 await asyncio.sleep(wait)
             await lane.passable()
             if not data:
-                if writer.can_write_eof():
+                # The other side may be gone already; uvloop then has no half to close.
+                if writer.can_write_eof() and not writer.transport.is_closing():
                     writer.write_eof()
                 return
             writer.write(data)
