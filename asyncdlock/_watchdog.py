@@ -23,6 +23,9 @@ _log = logging.getLogger("asyncdlock")
 _BUCKETS_PER_SECOND = 100
 _RENEW_BEFORE = 2 / 3  # of the TTL before the lease ends: two more tries fit
 _RENEW_WITHIN = 1 / 3  # of the TTL, or the server counts as silent
+# Seconds. Buckets are only removed when their time comes: this bounds how many locks of a long TTL,
+# held for a moment, can leave behind. A lost lease of a long TTL is noticed sooner, too.
+_LOOK_EVERY = 60.0
 _RETRY_AFTER = 1 / 10  # of the TTL, when the last renewal brought no answer
 
 
@@ -42,10 +45,10 @@ class Watchdog:
 
     def watch(self, handle: "Handle", now: float) -> None:
         """Look after `handle`: renew it in time, or notice when its lease has run out."""
+        due = handle.expires_at
         if handle.renew_until > now:
-            self._enter(handle, handle.expires_at - handle.ttl * _RENEW_BEFORE)
-        else:
-            self._enter(handle, handle.expires_at)
+            due -= handle.ttl * _RENEW_BEFORE
+        self._enter(handle, min(due, now + _LOOK_EVERY))
 
     def forget(self, handle: "Handle") -> None:
         """Stop looking after `handle`; a renewal in flight no longer touches it."""
@@ -92,7 +95,7 @@ class Watchdog:
                 elif handle.renew_until > now:
                     due.append(handle)
                 else:
-                    self._enter(handle, handle.expires_at)
+                    self.watch(handle, now)
         if due:
             task = asyncio.get_running_loop().create_task(self._renew(due), name="asyncdlock renewal")
             self._renewing[task] = due
@@ -111,6 +114,8 @@ class Watchdog:
             # Bounded, so that one hung request does not use up what is left of the lease.
             async with asyncio.timeout(shortest * _RENEW_WITHIN):
                 states = await self._backend.renew([handle.grant for handle in handles])
+            if len(states) != len(handles):
+                raise ValueError(f"{len(handles)} leases were to be renewed, {len(states)} answers came")
         except TimeoutError:
             states = [LeaseState.UNKNOWN] * len(handles)
         except Exception:
