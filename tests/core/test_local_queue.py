@@ -1,0 +1,261 @@
+"""The local queue: one remote place per key, hand-off with fresh fences, and doubt that stops it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from asyncdlock._local_queue import LocalQueue
+from asyncdlock.client import LockClient
+from asyncdlock.errors import BackendUnavailable
+from asyncdlock.handle import Handle
+from asyncdlock.types import Claim, Grant, LeaseState
+from tests.contract.fixtures import until
+from tests.core.scripted import Scripted, never
+
+HANDOFFS = 4
+
+
+@pytest.fixture
+def server() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+async def locks(server: Scripted) -> AsyncIterator[LockClient]:
+    client = LockClient(LocalQueue(server, handoffs=HANDOFFS))
+    yield client
+    server.on_acquire = server.on_release = server.on_renew = None
+    await client.aclose()
+
+
+async def queue_up(
+    locks: LockClient, key: str, number: int, **options: float
+) -> "list[asyncio.Task[Handle]]":
+    tasks = [asyncio.create_task(locks.acquire(key, **options)) for _ in range(number)]  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_waiters_get_the_fences_of_the_block_in_order_and_without_a_request(
+    locks: LockClient, server: Scripted
+) -> None:
+    first = await locks.acquire("key")
+    waiting = await queue_up(locks, "key", HANDOFFS)
+    handle = first
+    for task in waiting:
+        assert await handle.release() is True
+        handle = await task
+    fences = [first.fence, *[task.result().fence for task in waiting]]
+    assert fences == list(range(first.fence, first.fence + 1 + HANDOFFS))
+    assert server.calls == [("acquire", first.owner)]
+    await handle.release()
+    assert server.owners("release") == [first.owner], "the server knows the first claim alone"
+
+
+async def test_after_the_last_fence_of_the_block_the_turn_goes_to_the_server(
+    locks: LockClient, server: Scripted
+) -> None:
+    handle = await locks.acquire("key")
+    fences = [handle.fence]
+    for task in await queue_up(locks, "key", 3 * HANDOFFS):
+        await handle.release()
+        handle = await task
+        fences.append(handle.fence)
+    await handle.release()
+    assert fences == sorted(set(fences)), "a fence was used twice or ran back"
+    assert len(server.owners("acquire")) == 3
+    assert server.owners("release") == server.owners("acquire")
+
+
+async def test_no_block_no_hand_off(server: Scripted) -> None:
+    locks = LockClient(LocalQueue(server, handoffs=0))
+    handle = await locks.acquire("key")
+    (waiting,) = await queue_up(locks, "key", 1)
+    await handle.release()
+    await (await waiting).release()
+    assert len(server.owners("acquire")) == 2
+    await locks.aclose()
+
+
+@pytest.mark.parametrize("state", [LeaseState.UNKNOWN, LeaseState.LOST])
+async def test_a_lease_in_doubt_is_not_handed_on(
+    locks: LockClient, server: Scripted, state: LeaseState
+) -> None:
+    async def doubt(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        return [state] * len(grants)
+
+    handle = await locks.acquire("key")
+    (waiting,) = await queue_up(locks, "key", 1)
+    server.on_renew = doubt
+    await locks.backend.renew([handle.grant])
+    await handle.release()
+    assert (await waiting).fence > handle.fence + HANDOFFS, "a fence of the doubtful block"
+    assert len(server.owners("acquire")) == 2
+
+
+async def test_a_renewal_that_clears_the_doubt_allows_hand_off_again(
+    locks: LockClient, server: Scripted
+) -> None:
+    states = iter([LeaseState.UNKNOWN, LeaseState.RENEWED])
+
+    async def scripted(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        return [next(states)] * len(grants)
+
+    handle = await locks.acquire("key")
+    (waiting,) = await queue_up(locks, "key", 1)
+    server.on_renew = scripted
+    for _ in range(2):
+        await locks.backend.renew([handle.grant])
+    await handle.release()
+    assert (await waiting).fence == handle.fence + 1
+
+
+async def test_a_lease_that_is_no_longer_fresh_is_not_handed_on(locks: LockClient, server: Scripted) -> None:
+    handle = await locks.acquire("key", ttl=1.0, renew=False)
+    waiting = asyncio.create_task(locks.acquire("key", ttl=1.0))
+    await until(lambda: handle.remaining() < 0.8)
+    await handle.release()
+    assert (await waiting).fence > handle.fence + HANDOFFS
+
+
+async def test_a_lock_that_was_asked_back_is_never_handed_on(locks: LockClient, server: Scripted) -> None:
+    """A second release of the same holder must not give away what the server has taken already."""
+    released = asyncio.Event()
+
+    async def slowly(claim: Claim) -> None:
+        await released.wait()
+
+    handle = await locks.acquire("key")
+    server.on_release = slowly
+    releasing = asyncio.create_task(handle.release())
+    await asyncio.sleep(0)
+    (waiting,) = await queue_up(locks, "key", 1)
+    # A renewal that was under way says that the lease is fine: it was, then.
+    await locks.backend.renew([handle.grant])
+    again = asyncio.create_task(locks.backend.release(handle.claim))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waiting.done(), "handed on while its release was on the way"
+    released.set()
+    await asyncio.gather(releasing, again)
+    assert (await waiting).fence > handle.fence + HANDOFFS
+
+
+async def test_a_waiter_with_another_ttl_goes_to_the_server(locks: LockClient, server: Scripted) -> None:
+    handle = await locks.acquire("key", ttl=10.0)
+    (waiting,) = await queue_up(locks, "key", 1, ttl=20.0)
+    await handle.release()
+    other = await waiting
+    assert other.ttl == 20.0
+    assert len(server.owners("acquire")) == 2
+
+
+async def test_cancelled_waiters_are_passed_over(locks: LockClient, server: Scripted) -> None:
+    handle = await locks.acquire("key")
+    waiting = await queue_up(locks, "key", 3)
+    waiting[0].cancel()
+    waiting[1].cancel()
+    await asyncio.sleep(0)
+    await handle.release()
+    assert (await waiting[2]).fence == handle.fence + 1
+    assert len(server.owners("acquire")) == 1
+
+
+async def test_a_waiter_cancelled_in_the_moment_of_its_hand_off_passes_the_lock_on(
+    locks: LockClient, server: Scripted
+) -> None:
+    handle = await locks.acquire("key")
+    waiting = await queue_up(locks, "key", 2)
+    await handle.release()
+    waiting[0].cancel()
+    assert (await waiting[1]).fence == handle.fence + 2, "its fence must not be used again"
+
+
+async def test_a_failed_acquire_passes_the_turn(locks: LockClient, server: Scripted) -> None:
+    """Each waiter learns for itself that the server is away; nobody hangs."""
+
+    async def refuse(claim: Claim) -> None:
+        raise BackendUnavailable("away", definite=True)
+
+    server.on_acquire = refuse
+    tasks = [asyncio.create_task(locks.acquire("key")) for _ in range(3)]
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        assert isinstance(result, BackendUnavailable)
+    assert server.owners("release") == []
+
+
+async def test_an_acquire_that_may_have_won_passes_the_turn_when_it_is_cleaned_up(
+    locks: LockClient, server: Scripted
+) -> None:
+    failed: list[str] = []
+
+    async def fail_once(claim: Claim) -> None:
+        if not failed:
+            failed.append(claim.owner)
+            raise BackendUnavailable("lost", definite=False)
+
+    server.on_acquire = fail_once
+    tasks = [asyncio.create_task(locks.acquire("key")) for _ in range(2)]
+    first, second = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(first, BackendUnavailable)
+    assert isinstance(second, Handle)
+    assert server.calls[1] == ("release", failed[0]), "given back before the next one asked"
+
+
+async def test_clean_up_that_fails_for_good_does_not_block_the_key(
+    locks: LockClient, server: Scripted
+) -> None:
+    """After a TTL the server has forgotten the claim by itself: acquire and try_acquire go on."""
+
+    async def away(claim: Claim) -> None:
+        raise BackendUnavailable("away", definite=False)
+
+    for ask in (locks.acquire, locks.try_acquire):
+        server.on_acquire = server.on_release = away
+        with pytest.raises(BackendUnavailable):
+            await ask("key", ttl=0.1)
+        await until(lambda: not [t for t in asyncio.all_tasks() if "give back" in t.get_name()])
+        server.on_acquire = server.on_release = None
+        handle = None
+        async with asyncio.timeout(30.0):
+            while handle is None:
+                handle = await ask("key", ttl=0.1)
+                await asyncio.sleep(0.005)
+        assert await handle.release()
+
+
+async def test_a_holder_that_never_releases_costs_its_lease(locks: LockClient, server: Scripted) -> None:
+    handle = await locks.acquire("key", ttl=0.1, renew=False)
+    (waiting,) = await queue_up(locks, "key", 1, timeout=30.0)
+    other = await waiting
+    assert other.fence > handle.fence + HANDOFFS
+    assert not handle.held
+    # Its late release touches neither the server's new holder nor the queue.
+    await handle.release()
+    assert other.held
+    assert locks.backend.commands == len(server.calls)
+
+
+async def test_one_key_does_not_wait_for_another(locks: LockClient, server: Scripted) -> None:
+    async def only_a(claim: Claim) -> None:
+        if claim.key == "a":
+            await never()
+
+    server.on_acquire = only_a
+    stuck = asyncio.create_task(locks.acquire("a"))
+    await asyncio.sleep(0)
+    assert (await locks.acquire("b")).held
+    stuck.cancel()
+    await asyncio.wait([stuck])
+
+
+async def test_renewal_asks_for_the_claim_that_the_server_knows(locks: LockClient, server: Scripted) -> None:
+    first = await locks.acquire("key")
+    (waiting,) = await queue_up(locks, "key", 1)
+    await first.release()
+    second = await waiting
+    await second.renew()
+    assert server.owners("renew") == [first.owner]
+    # The one who passed it on holds nothing any more.
+    assert await locks.backend.renew([first.grant]) == [LeaseState.LOST]

@@ -1,0 +1,263 @@
+"""The watchdog: renews many at a time, moves a deadline only on a yes, and is not needed for the end."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+import asyncdlock
+from asyncdlock.client import LockClient
+from asyncdlock.errors import BackendUnavailable, LockLost
+from asyncdlock.types import Grant, LeaseState, validity
+from tests.contract.fixtures import until
+from tests.core.scripted import Scripted, never
+
+TTL = 0.3
+
+
+@pytest.fixture
+def server() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+async def locks(server: Scripted) -> AsyncIterator[LockClient]:
+    client = LockClient(server)
+    yield client
+    server.on_acquire = server.on_release = server.on_renew = None
+    await client.aclose()
+
+
+async def lost(handle: asyncdlock.Handle) -> None:
+    async with asyncio.timeout(30.0):
+        await handle.wait_lost()
+
+
+async def test_unknown_moves_nothing_and_is_tried_again(locks: LockClient, server: Scripted) -> None:
+    async def silence(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        return [LeaseState.UNKNOWN] * len(grants)
+
+    server.on_renew = silence
+    unknown = locks.metrics.renewals["unknown"]
+    handle = await locks.acquire("key", ttl=TTL)
+    end = handle.expires_at
+    await lost(handle)
+    assert handle.expires_at == end
+    assert time.monotonic() >= end, "an unanswered renewal is not yet a loss"
+    assert len(server.owners("renew")) > 1
+    assert locks.metrics.renewals["unknown"] > unknown
+    with pytest.raises(LockLost, match="ran out"):
+        handle.check()
+
+
+async def test_an_answer_after_silence_saves_the_lease(locks: LockClient, server: Scripted) -> None:
+    states = iter([LeaseState.UNKNOWN])
+
+    async def once(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        return [next(states, LeaseState.RENEWED)] * len(grants)
+
+    server.on_renew = once
+    handle = await locks.acquire("key", ttl=TTL)
+    end = handle.expires_at
+    await until(lambda: handle.expires_at > end)
+    assert handle.held
+
+
+async def test_lost_ends_the_lease_at_once(locks: LockClient, server: Scripted) -> None:
+    async def gone(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        return [LeaseState.LOST] * len(grants)
+
+    server.on_renew = gone
+    handle = await locks.acquire("key", ttl=60.0)
+    with pytest.raises(LockLost, match="another or expired"):
+        await handle.renew()
+    assert handle.remaining() == 0.0
+    short = await locks.acquire("key", ttl=TTL)
+    await lost(short)
+    with pytest.raises(LockLost, match="another or expired"):
+        short.check()
+
+
+async def test_a_hung_renewal_is_given_up_and_extends_nothing(locks: LockClient, server: Scripted) -> None:
+    async def hang(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        await never()
+        return []
+
+    server.on_renew = hang
+    handle = await locks.acquire("key", ttl=TTL)
+    end = handle.expires_at
+    await lost(handle)
+    assert handle.expires_at == end
+    assert len(server.owners("renew")) > 1, "one hung request used up the whole lease"
+
+
+async def test_a_slow_yes_counts_from_before_it_was_asked_for(locks: LockClient, server: Scripted) -> None:
+    asked: list[float] = []
+
+    async def slowly(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        asked.append(time.monotonic())
+        await asyncio.sleep(0.1)
+        return [LeaseState.RENEWED] * len(grants)
+
+    server.on_renew = slowly
+    handle = await locks.acquire("key", ttl=0.6)
+    end = handle.expires_at
+    await until(lambda: handle.expires_at > end)
+    assert handle.expires_at <= asked[0] + validity(0.6)
+    manual = await locks.acquire("other", ttl=60.0)
+    before = time.monotonic()
+    await manual.renew()
+    assert manual.expires_at <= asked[-1] + validity(60.0)
+    assert manual.expires_at <= before + 0.1 + validity(60.0)
+
+
+async def test_a_yes_that_comes_after_the_end_brings_nothing_back(
+    locks: LockClient, server: Scripted
+) -> None:
+    async def late(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        await asyncio.sleep(0.3)
+        return [LeaseState.RENEWED] * len(grants)
+
+    handle = await locks.acquire("key", ttl=0.2, renew=False)
+    server.on_renew = late
+    renewing = asyncio.create_task(handle.renew())
+    await lost(handle)
+    await asyncio.wait([renewing])
+    assert not handle.held
+    with pytest.raises(LockLost):
+        handle.check()
+
+
+@pytest.mark.parametrize("defect", ["raises", "too few answers"])
+async def test_a_defect_of_the_backend_extends_nothing_and_leaves_nobody_unwatched(
+    locks: LockClient, server: Scripted, defect: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        if defect == "raises":
+            raise RuntimeError("a bug")
+        return [LeaseState.RENEWED] * (len(grants) - 1)
+
+    server.on_renew = broken
+    handles = [await locks.acquire(f"key-{n}", ttl=TTL) for n in range(3)]
+    ends = [handle.expires_at for handle in handles]
+    for handle in handles:
+        await lost(handle)
+    assert [handle.expires_at for handle in handles] == ends
+    assert "renewal failed" in caplog.text
+
+
+async def test_a_release_during_a_renewal_is_final(locks: LockClient, server: Scripted) -> None:
+    answered = asyncio.Event()
+
+    async def slowly(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        await answered.wait()
+        return [LeaseState.RENEWED] * len(grants)
+
+    server.on_renew = slowly
+    handle = await locks.acquire("key", ttl=60.0)
+    renewing = asyncio.create_task(handle.renew())
+    await asyncio.sleep(0)
+    assert await handle.release()
+    answered.set()
+    await renewing
+    assert not handle.held
+    assert handle.remaining() == 0.0
+
+
+async def test_nothing_is_renewed_after_its_release(locks: LockClient, server: Scripted) -> None:
+    for _ in range(10):
+        await (await locks.acquire("key", ttl=0.05)).release()
+    await asyncio.sleep(0.1)
+    assert server.owners("renew") == []
+
+
+async def test_hold_ends_its_body_although_the_watchdog_is_dead(locks: LockClient, server: Scripted) -> None:
+    """The lease's own deadline is armed: nothing has to be alive for the body to end."""
+    with pytest.raises(LockLost, match="ran out"):
+        async with locks.hold("key", ttl=TTL) as handle:
+            timer = locks.watchdog._timer
+            assert timer is not None
+            timer.cancel()
+            await never()
+    assert server.owners("renew") == []
+    assert not handle.held
+
+
+async def test_hold_ends_its_body_although_the_server_is_silent(locks: LockClient, server: Scripted) -> None:
+    async def hang(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        await never()
+        return []
+
+    server.on_renew = hang
+    with pytest.raises(LockLost, match="ran out"):
+        async with locks.hold("key", ttl=TTL) as handle:
+            end = handle.expires_at
+            await never()
+    assert handle.expires_at == end
+    assert time.monotonic() < end + 10.0
+
+
+async def test_a_failed_release_on_the_way_out_of_hold_is_retried_and_not_raised(
+    locks: LockClient, server: Scripted
+) -> None:
+    failures = 2
+
+    async def fail(claim: object) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise BackendUnavailable("away")
+
+    server.on_release = fail
+    async with locks.hold("key"):
+        pass
+    await until(lambda: len(server.owners("release")) == 3)
+
+
+async def test_a_stalled_loop_is_measured(locks: LockClient, server: Scripted) -> None:
+    handle = await locks.acquire("key", ttl=TTL)
+    time.sleep(TTL)
+    await lost(handle)
+    assert locks.max_loop_lag > TTL / 3
+    assert locks.metrics.loop_lag >= 0.0
+
+
+async def test_long_leases_of_short_holders_cost_no_memory(locks: LockClient, server: Scripted) -> None:
+    """A day's TTL must not leave a trace for a day of every lock that was held for a moment."""
+    clock = time.monotonic()
+    for n in range(300):
+        handle = await locks.acquire("key", ttl=86_400.0)
+        # As if they had been taken one second after another.
+        locks.watchdog.forget(handle)
+        handle._expires_at = clock + 86_400.0 + n
+        locks.watchdog.watch(handle, clock)
+        assert handle in locks.watchdog.watched()
+        await handle.release()
+    assert len(locks.watchdog._order) < 150
+
+
+async def test_ten_thousand_locks_take_a_handful_of_requests_and_no_task_each(
+    redis_url: str, key: str
+) -> None:
+    number = 1_000 if asyncio.get_running_loop().get_debug() else 10_000
+    async with asyncdlock.connect(redis_url) as locks:
+        tasks = len(asyncio.all_tasks())
+        handles: list[asyncdlock.Handle] = []
+        for start in range(0, number, 500):
+            handles += await asyncio.gather(
+                *(locks.acquire(f"{key}:{n}", ttl=6.0) for n in range(start, start + 500))
+            )
+        commands = locks.backend.commands
+        most = 0
+
+        def all_renewed() -> bool:
+            nonlocal most
+            most = max(most, len(asyncio.all_tasks()) - tasks)
+            return all(handle.expires_at > end for handle, end in zip(handles, ends, strict=True))
+
+        ends = [handle.expires_at for handle in handles]
+        await until(all_renewed)
+        assert most <= 60, "a task for each lock, or nearly"
+        assert locks.backend.commands - commands <= number / 20
+        assert all(handle.held for handle in handles)
