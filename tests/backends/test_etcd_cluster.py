@@ -206,6 +206,13 @@ async def test_user_and_password() -> None:
                 await nobody.acquire(claim("cluster:auth"))
 
 
+async def test_a_password_is_no_hindrance_where_none_is_asked_for(etcd_url: str) -> None:
+    async with client(etcd_url.replace("etcd://", "etcd://me:sesame@")) as backend:
+        mine = claim("cluster:unasked")
+        await backend.acquire(mine)
+        assert await backend.release(mine) is True
+
+
 @pytest.mark.parametrize("flavour", ["system", "wheel"])
 async def test_a_token_that_expires_under_an_open_stream_is_replaced(flavour: EtcdFlavour) -> None:
     """Both versions refuse the next watch on that stream, each in a way of its own."""

@@ -95,6 +95,25 @@ async def test_claims_on_one_lock_never_share_a_revision(backend: EtcdBackend, p
         await backend.release(waiting.pop(holder))
 
 
+async def test_a_release_and_the_next_claim_on_the_same_lock_travel_together(
+    backend: EtcdBackend, probe: Probe
+) -> None:
+    """Passing a lock on within a process costs one round trip, and the queue of the others is respected."""
+    first, second, third = (claim("wire:relay") for _ in range(3))
+    grant = await backend.acquire(first)
+    waiting = asyncio.create_task(backend.acquire(second))  # brings the second lease to life
+    await probe.waits("wire:relay", 2)
+    assert await backend.release(first) is True
+    await waiting
+    before = backend.stats
+    released, next_grant = await asyncio.gather(backend.release(second), backend.acquire(third))
+    assert released is True
+    assert next_grant.fence > (await waiting).fence > grant.fence
+    assert [entry.value for entry in await probe.queue("wire:relay")] == [third.owner]
+    assert backend.stats.transactions - before.transactions == 2
+    assert backend.stats.commands - before.commands <= 2, "one request, perhaps a keep-alive"
+
+
 async def test_try_acquire_takes_a_free_lock_and_leaves_no_trace_at_a_held_one(
     backend: EtcdBackend, etcd_url: str, probe: Probe
 ) -> None:

@@ -283,6 +283,15 @@ async def test_waiting_longer_than_the_ttl_keeps_the_place(
     await holder.aclose()
 
 
+async def test_a_loop_that_slept_does_not_blame_the_server(backend: EtcdBackend) -> None:
+    held = await backend.acquire(claim("loss:slept", ttl=2))
+    renewal = asyncio.create_task(backend.renew([held]))
+    await asyncio.sleep(0)
+    time.sleep(1)  # longer than a keep-alive may take
+    assert await renewal == [LeaseState.RENEWED]
+    assert backend.stats.failovers == 0
+
+
 async def test_a_waiter_behind_a_silent_server_fails_instead_of_waiting_for_ever(
     proxy: Proxy, etcd_url: str
 ) -> None:

@@ -7,17 +7,20 @@ import grpc
 
 from asyncdlock.errors import BackendError, BackendUnavailable
 
-# Details that gRPC gives when no connection existed to carry the request.
+# What gRPC says when no connection existed to carry the request.
 _NEVER_SENT = (
     "failed to connect to all addresses",
     "connections to all backends failing",
     "DNS resolution failed",
     "Name resolution",
-    "no leader",  # etcd refuses before it proposes: we ask for a leader in the metadata
+    # etcd's own refusals before it proposes anything.
+    "no leader",
+    "too many requests",
 )
 # Any other code is an answer of etcd's, given instead of carrying the request out.
 _OUTCOME_UNKNOWN = frozenset(
     {
+        grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DEADLINE_EXCEEDED,
         grpc.StatusCode.CANCELLED,
         grpc.StatusCode.UNKNOWN,
@@ -52,9 +55,8 @@ def classify(error: grpc.aio.AioRpcError) -> Failure:
     reason = details or code.name
     if any(text in details for text in _STALE_TOKEN):
         return Failure(Advice.SIGN_IN, True, reason, code)
-    if code is grpc.StatusCode.UNAVAILABLE:
-        never_sent = any(text in details for text in _NEVER_SENT)
-        return Failure(Advice.ANOTHER_MEMBER, never_sent, reason, code)
+    if any(text in details for text in _NEVER_SENT):
+        return Failure(Advice.ANOTHER_MEMBER, True, reason, code)
     if code in _OUTCOME_UNKNOWN:
         return Failure(Advice.ANOTHER_MEMBER, False, reason, code)
     return Failure(Advice.GIVE_UP, True, reason, code)

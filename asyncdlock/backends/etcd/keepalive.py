@@ -9,6 +9,8 @@ from aetcd import rpc
 from asyncdlock.backends.etcd.connection import KEEP_ALIVE, Connection
 from asyncdlock.backends.etcd.stream import Stream
 
+_GRACE = 0.01
+
 Answer = asyncio.Future[int | None]
 """The seconds that the lease has left, 0 for a dead lease, `None` when no answer came in time."""
 
@@ -31,8 +33,8 @@ class KeepAlive:
         loop = asyncio.get_running_loop()
         answer: Answer = loop.create_future()
         self._asked.setdefault(lease_id, deque()).append(answer)
-        timer = loop.call_later(timeout, self._late, answer)
-        answer.add_done_callback(lambda _: timer.cancel())
+        # Twice, because the loop may have slept itself: what has arrived meanwhile is read first.
+        loop.call_later(timeout, loop.call_later, _GRACE, self._late, answer)
         self._stream.send(rpc.LeaseKeepAliveRequest(ID=lease_id))
         return answer
 
