@@ -16,7 +16,7 @@ T = TypeVar("T")
 _owners = Owners()
 
 
-def claim(key: str, ttl: float = 5.0) -> Claim:
+def claim(key: str, ttl: float = 30.0) -> Claim:
     """A fresh attempt on `key`."""
     return Claim(key, _owners.new(), ttl)
 

@@ -230,11 +230,11 @@ async def test_etcdctl_and_this_library_stand_in_one_queue(
     etcdctl = shared_etcd[0].binary.with_name("etcdctl")
     # mkdir fails when somebody else is inside.
     script = f"mkdir {inside} && echo $0 >> {journal} && sleep 0.01 && rmdir {inside}"
-    first = claim("wire:etcdctl")
+    first = claim("wire:etcdctl", ttl=60)
     await backend.acquire(first)
 
     async def ours(turn: int) -> int:
-        mine = claim("wire:etcdctl")
+        mine = claim("wire:etcdctl", ttl=60)
         await backend.acquire(mine)
         await asyncio.to_thread(inside.mkdir)
         with journal.open("a") as file:
