@@ -187,8 +187,8 @@ class EtcdBackend:
         :raises LockError: always.
         """
         raise LockError(
-            "etcd fences are revisions of its store and cannot be raised; after a restore from backup "
-            "use `etcdutl snapshot restore --bump-revision`"
+            "etcd's fences are revisions of its store and cannot be raised; restore a backup with "
+            "`etcdutl snapshot restore --bump-revision N --mark-compacted`"
         )
 
     async def aclose(self) -> None:
