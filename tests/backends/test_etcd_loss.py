@@ -43,6 +43,28 @@ async def behind(proxy: Proxy) -> AsyncIterator[EtcdBackend]:
     await backend.aclose()
 
 
+async def test_a_claim_that_was_not_sent_yet_is_simply_withdrawn(
+    behind: EtcdBackend, proxy: Proxy, probe: Probe
+) -> None:
+    """Claims on one lock go one after the other; a cancelled one must not wait for those in front."""
+    for hold_answers in (False, True):  # the first time brings forty leases
+        if hold_answers:
+            proxy.hold_answers()
+        claims = [claim("loss:unsent") for _ in range(40)]
+        attempts = [asyncio.create_task(behind.acquire(each)) for each in claims]
+        await asyncio.sleep(0.3)
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.wait(attempts)
+        if not hold_answers:
+            await asyncio.gather(*(behind.release(each) for each in claims))
+    releases = [asyncio.create_task(behind.release(each)) for each in claims]
+    await until(lambda: sum(release.done() for release in releases) == 32, "all but the 8 that were sent")
+    proxy.cut()
+    await asyncio.gather(*releases)
+    assert await probe.queue("loss:unsent") == []
+
+
 @pytest.mark.parametrize("verb", ["acquire", "try_acquire"])
 async def test_a_claim_whose_reply_was_lost_finds_itself_again(
     verb: str, behind: EtcdBackend, proxy: Proxy, probe: Probe

@@ -82,7 +82,7 @@ class Connection:
         self._members: dict[str, Member] = {}
         # A fleet spreads over the members instead of loading the first one of the URL.
         self._current = random.randrange(len(settings.endpoints))
-        self._listeners: set[Callable[[Member], None]] = set()
+        self._listeners: list[Callable[[Member], None]] = []
         self._token: str | None = None
         self._signing_in: asyncio.Task[None] | None = None
         self._closed = False
@@ -105,17 +105,23 @@ class Connection:
             member = self._members[endpoint] = Member(endpoint, self._credentials())
         return member
 
-    def leave(self, member: Member) -> None:
-        """`member` failed: use the next one, and tell the streams that run on this one."""
-        if member.endpoint != self.endpoint:
-            return
-        self._current = (self._current + 1) % len(self.settings.endpoints)
-        self.failovers += 1
-        for listener in tuple(self._listeners):
-            listener(member)
+    def leave(self, member: Member, *, silent: bool = False) -> None:
+        """`member` failed: use the next one.
 
-    def on_leave(self, listener: Callable[[Member], None]) -> None:
-        self._listeners.add(listener)
+        One that says nothing at all keeps its streams open and silent as well, so they are told.
+        From any other they notice by themselves, and thousands of watches need not be moved for
+        the second in which a new leader is elected.
+        """
+        if silent:
+            for listener in self._listeners:
+                listener(member)
+        if member.endpoint == self.endpoint:
+            self._current = (self._current + 1) % len(self.settings.endpoints)
+            self.failovers += 1
+
+    def on_silence(self, listener: Callable[[Member], None]) -> None:
+        """Have `listener` called with every member that does not answer in time."""
+        self._listeners.append(listener)
 
     async def metadata(self) -> Metadata:
         """What accompanies every request; signs in first where a user is given.
@@ -168,7 +174,7 @@ class Connection:
             if failure.advice is not Advice.ANOTHER_MEMBER:
                 raise refusal(failure, member.endpoint, definite=not uncertain)
             uncertain = uncertain or not failure.definite
-            self.leave(member)
+            self.leave(member, silent=failure.code is grpc.StatusCode.DEADLINE_EXCEEDED)
             failures += 1
             delay = _retry_delay(failures, len(self.settings.endpoints))
             if time.monotonic() + delay >= deadline:

@@ -77,4 +77,4 @@ class KeepAlive:
             answer.set_result(None)
             # A member that is alive answers a keep-alive in milliseconds.
             if self._stream.member is not None:
-                self._connection.leave(self._stream.member)
+                self._connection.leave(self._stream.member, silent=True)

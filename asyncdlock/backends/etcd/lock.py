@@ -166,6 +166,9 @@ class EtcdBackend:
         held = place.expires_at is not None
         place.leaving = True
         if place.pending is not None and not place.pending.done():
+            if self._transactions.withdraw(place.pending):
+                self.gone(place)
+                return False
             try:
                 await asyncio.wait({place.pending})
             except asyncio.CancelledError:
@@ -234,10 +237,10 @@ class EtcdBackend:
 
     def _failed(self, place: Place, error: BackendError) -> BackendError:
         """What to tell the caller, who gives up a claim only if something of it may be there."""
-        if place.never_put:
+        certain = place.never_put
+        if certain:
             self.gone(place)
-            return error
-        return type(error)(str(error), definite=False)
+        return type(error)(str(error), definite=certain)
 
     def _give_up(self, place: Place) -> asyncio.Future[Outcome]:
         """Delete the place's key if it is its owner's."""

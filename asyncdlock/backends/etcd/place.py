@@ -46,6 +46,8 @@ class Place:
         """Whether the transaction that puts the key certainly did not happen."""
         if self.pending is None or not self.pending.done():
             return self.pending is None
+        if self.pending.cancelled():
+            return True  # withdrawn before it was sent
         error = self.pending.exception()
         return isinstance(error, BackendError) and error.definite
 

@@ -55,7 +55,7 @@ class Stream:
         self._resting: asyncio.TimerHandle | None = None
         self.member: Member | None = None
         """The member at the other end, while the stream is open."""
-        connection.on_leave(self._left)
+        connection.on_silence(self._went_silent)
 
     def send(self, message: Any) -> None:
         """Queue `message`. Without a stream one is opened, and `Listener.opened` says it instead."""
@@ -83,7 +83,7 @@ class Stream:
         if ending:
             await asyncio.wait(ending, timeout=_GOODBYE, return_when=asyncio.FIRST_COMPLETED)
 
-    def _left(self, member: Member) -> None:
+    def _went_silent(self, member: Member) -> None:
         if member is self.member:
             self.restart()
 

@@ -6,7 +6,7 @@ take and release locks of their own got five times as far with it as with a call
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from aetcd import rpc
@@ -42,7 +42,7 @@ class Transactions:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._queue: deque[_Item] = deque()
+        self._queue: OrderedDict[asyncio.Future[Outcome], _Item] = OrderedDict()
         self._sending: set[asyncio.Task[None]] = set()
         self._scheduled = False
         self.submitted = 0
@@ -57,12 +57,19 @@ class Transactions:
         """
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Outcome] = loop.create_future()
-        self._queue.append(_Item(request, joins, outcome))
+        self._queue[outcome] = _Item(request, joins, outcome)
         self.submitted += 1
         if not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._flush)
         return outcome
+
+    def withdraw(self, outcome: asyncio.Future[Outcome]) -> bool:
+        """Take back a transaction that has not been sent; `False` when it has."""
+        if self._queue.pop(outcome, None) is None:
+            return False
+        outcome.cancel()
+        return True
 
     async def aclose(self) -> None:
         """Wait for what was sent; its time limit bounds the wait."""
@@ -88,14 +95,16 @@ class Transactions:
         postponed: list[_Item] = []
         joined: set[str] = set()
         while self._queue and len(group) + len(postponed) < MAX_TOGETHER:
-            item = self._queue.popleft()
+            _, item = self._queue.popitem(last=False)
             if item.joins is not None and item.joins in joined:
                 postponed.append(item)
                 continue
             if item.joins is not None:
                 joined.add(item.joins)
             group.append(item)
-        self._queue.extendleft(reversed(postponed))
+        for item in reversed(postponed):
+            self._queue[item.outcome] = item
+            self._queue.move_to_end(item.outcome, last=False)
         return group
 
     async def _send(self, group: list[_Item]) -> None:
