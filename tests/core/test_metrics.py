@@ -1,0 +1,86 @@
+"""The metrics, as a scraper sees them."""
+
+import shutil
+import subprocess
+
+import prometheus_client
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import asyncdlock
+from asyncdlock.metrics import register_in
+
+EXPECTED = {
+    "asyncdlock_acquire_attempts": "counter",
+    "asyncdlock_acquired": "counter",
+    "asyncdlock_acquire_timeouts": "counter",
+    "asyncdlock_acquire_seconds": "histogram",
+    "asyncdlock_held_seconds": "histogram",
+    "asyncdlock_renewals": "counter",
+    "asyncdlock_lost": "counter",
+    "asyncdlock_release_by_non_owner": "counter",
+    "asyncdlock_waiters": "gauge",
+}
+
+
+async def work(key: str) -> None:
+    async with asyncdlock.connect("memory://metrics") as locks:
+        async with locks.hold(key):
+            with pytest.raises(asyncdlock.AcquireTimeout):
+                await locks.acquire(key, timeout=0)
+        handle = await locks.acquire(key)
+        await handle.renew()
+        await handle.release()
+        await handle.release()
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    return {
+        (sample.name, sample.labels.get("outcome", "")): sample.value
+        for family in text_string_to_metric_families(text)
+        if family.name.startswith("asyncdlock_")
+        for sample in family.samples
+        if sample.labels.get("backend") == "memory" and "le" not in sample.labels
+    }
+
+
+async def test_the_default_registry_exposes_the_promised_metrics(key: str) -> None:
+    await work(key)
+    before = samples(prometheus_client.generate_latest().decode())
+    await work(key)
+    text = prometheus_client.generate_latest().decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    for name, kind in EXPECTED.items():
+        assert families[name].type == kind
+        assert families[name].documentation
+        for sample in families[name].samples:
+            assert set(sample.labels) <= {"backend", "outcome", "le"}, "no label per key"
+    after = samples(text)
+    grown = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    grown = {name: by for name, by in grown.items() if not name[0].endswith("_sum")}
+    assert grown == {
+        ("asyncdlock_acquire_attempts_total", ""): 3.0,
+        ("asyncdlock_acquired_total", ""): 2.0,
+        ("asyncdlock_acquire_timeouts_total", ""): 1.0,
+        ("asyncdlock_acquire_seconds_count", ""): 2.0,
+        ("asyncdlock_held_seconds_count", ""): 2.0,
+        ("asyncdlock_renewals_total", "renewed"): 1.0,
+        ("asyncdlock_release_by_non_owner_total", ""): 1.0,
+    }
+
+
+async def test_promtool_finds_nothing_to_complain_about(key: str) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    await work(key)
+    registry = prometheus_client.CollectorRegistry()
+    register_in(registry)
+    checked = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=prometheus_client.generate_latest(registry),
+        capture_output=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stderr.decode()
+    assert checked.stderr == b""
