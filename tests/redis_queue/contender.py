@@ -1,6 +1,6 @@
 """A process that contends for a lock: the program itself, and the handle by which a test steers it.
 
-The program connects, waits for a line on its standard input, lets its waiters go, and writes one JSON
+The program connects, lets as many waiters go as each line on its standard input says, and writes one JSON
 line for each grant and each failure. It ends when its standard input does, so it never outlives the test.
 """
 
@@ -34,8 +34,9 @@ class Held(NamedTuple):
 class Contender:
     """A child process with its own client and its own waiters."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, waiters: int) -> None:
         self._process = process
+        self._waiters = waiters
         self._changed = asyncio.Event()
         self._said: set[str] = set()
         self.grants: list[Held] = []
@@ -77,7 +78,7 @@ class Contender:
             stdout=asyncio.subprocess.PIPE,
             cwd=_ROOT,
         )
-        contender = cls(process)
+        contender = cls(process, waiters)
         reading = asyncio.create_task(contender._read())
         try:
             await contender.until(lambda: "ready" in contender._said)
@@ -108,10 +109,10 @@ class Contender:
                 ]
             yield [start.result() for start in starting]
 
-    def go(self) -> None:
-        """Let its waiters acquire."""
+    def go(self, count: int | None = None) -> None:
+        """Let so many more of its waiters acquire; all of them if no number is given."""
         assert self._process.stdin is not None
-        self._process.stdin.write(b"go\n")
+        self._process.stdin.write(f"{count or self._waiters}\n".encode())
 
     async def done(self) -> None:
         """Wait until every waiter has had all its rounds."""
@@ -194,24 +195,21 @@ async def _main(work: dict[str, Any]) -> None:
         warm_up = await client.acquire(f"{work['key']} warm-up {os.getpid()}")
         await warm_up.release()
         _say("ready")
-        if await commands.readline():
-            contending = []
-            for number in range(work["waiters"]):
-                contending.append(asyncio.create_task(_contend(client, work)))
-                if number % 4 == 3:
-                    await asyncio.sleep(0.001)  # so that the waiters of several processes mix
-            ended = asyncio.create_task(commands.read())
-            finished = asyncio.create_task(asyncio.wait(contending))
-            await asyncio.wait((ended, finished), return_when=asyncio.FIRST_COMPLETED)
-            if finished.done():
-                for task in contending:
-                    task.result()
-                _say("done")
-                await ended
-            else:
-                for task in contending:
-                    task.cancel()
-                await finished
+        contending: list[asyncio.Task[None]] = []
+        while len(contending) < work["waiters"] and (line := await commands.readline()):
+            contending += [asyncio.create_task(_contend(client, work)) for _ in range(int(line))]
+        ended = asyncio.create_task(commands.read())
+        finished = asyncio.gather(*contending)
+        await asyncio.wait((ended, finished), return_when=asyncio.FIRST_COMPLETED)
+        if finished.done():
+            finished.result()
+            _say("done")
+            await ended
+        else:
+            for task in contending:
+                task.cancel()
+            await asyncio.wait(contending)
+            finished.exception()
 
 
 if __name__ == "__main__":

@@ -101,6 +101,7 @@ async def test_a_request_whose_reply_was_lost_is_made_again_without_a_second_pla
         holder = await holding.acquire("k", ttl=LONG)
         async with waiters(client, "k", 1, ttl=LONG):  # listens from now on
             await until_waiting(node, "k", 1)
+            await first_look_is_over(client, holder)
             async with AsyncExitStack() as stack:
                 async with one_answer_lost(link):
                     await stack.enter_async_context(waiters(client, "k", 5, ttl=LONG))
@@ -163,13 +164,14 @@ async def test_a_waiter_cancelled_while_it_joins_again_leaves_the_queue(node: Re
             await node.command("SCRIPT", "FLUSH")
             for script in (RELEASE, WATCH):
                 await node.command("SCRIPT", "LOAD", script.source)
-            await node.command("DEL", "queue:{k}", "sessions:{k}")
+            forgetting = asyncio.create_task(node.command("DEL", "queue:{k}", "sessions:{k}"))
             await eventually_now(lambda: bool(backend._joining_again))
             node.pause()
             await asyncio.sleep(0)  # the request to join again is on its way
             waiter.cancel()
             await asyncio.sleep(0.05)  # the release would be behind the first request by now
             node.resume()
+            await forgetting
         await until_clean(node, but=("k",))
 
 
