@@ -5,7 +5,8 @@
 
 local states = {}
 for i = 1, #KEYS do
-  if redis.call('GET', KEYS[i]) == ARGV[i] then
+  -- pcall: a key that became another type is not ours, and must not fail the renewal of the others.
+  if redis.pcall('GET', KEYS[i]) == ARGV[i] then
     states[i] = redis.call('PEXPIRE', KEYS[i], ARGV[#KEYS + i])
   else
     states[i] = 0
