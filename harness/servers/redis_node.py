@@ -112,15 +112,29 @@ class RedisNode(Server):
 
         :raises redis.exceptions.RedisError: the server refused it, or cannot be reached.
         """
+        exchange = asyncio.ensure_future(self._exchange(*words))
+        try:
+            return await asyncio.shield(exchange)
+        except asyncio.CancelledError:
+            # redis-py leaves the socket of a cancelled attempt open: let it come to its end.
+            await asyncio.wait((exchange,))
+            if not exchange.cancelled():
+                exchange.exception()
+            raise
+
+    async def _exchange(self, *words: str | int) -> Any:
         client = Redis.from_url(
             self.url,
-            single_connection_client=True,
             retry=Retry(NoBackoff(), 0),
+            socket_connect_timeout=5.0,
+            socket_timeout=5.0,
             decode_responses=True,
             protocol=2,
         )
-        async with client:
+        try:
             return await client.execute_command(*words)
+        finally:
+            await client.aclose()
 
     async def replicates(self) -> bool:
         """Is it a replica whose link to its primary is up?"""

@@ -342,8 +342,9 @@ async def test_a_holder_survives_the_death_of_its_server(
         await asyncio.sleep(0.2)
         host, port = backend._sessions[ttl]._hosts[-1]  # the one that was tried last
         [member] = [node for node in zookeeper_ensemble if node.address == f"{host}:{port}"]
+        wire = backend._sessions[ttl].wire_now()
         member.kill()
-        await until(lambda: backend._sessions[ttl].wire_now() is None, "the client notices")
+        await until(lambda: backend._sessions[ttl].wire_now() is not wire, "the client notices")
         async with asyncio.timeout(30):
             while list(await backend.renew([grant])) != [LeaseState.RENEWED]:
                 await asyncio.sleep(0.05)

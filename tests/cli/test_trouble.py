@@ -38,7 +38,7 @@ async def all_gone(processes: list[psutil.Process]) -> None:
         (["--backend", "memory", "--option", "nonsense=1"], "takes no options"),
         (["--backend", "etcd", "--ttl", "1500ms"], "1.5 s"),
         (["worker"], "required: --url, --key"),
-        (["reprot"], "did you mean report?"),
+        (["expriment"], "did you mean experiment?"),
         (["report", "nowhere"], "name the folder of a finished run"),
         (["check", "nowhere"], "nowhere"),
     ],

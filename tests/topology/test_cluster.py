@@ -145,7 +145,6 @@ async def test_many_locks_over_many_slots_renew_together(
         await stored.delete(taken)
 
 
-@pytest.mark.xfail(reason="a TRYAGAIN of the node to which ASK points is not repeated", strict=False)
 @pytest.mark.faults
 @SCHEMES
 async def test_contention_goes_on_while_its_slot_moves_to_and_fro(shared: RedisCluster, scheme: str) -> None:
@@ -215,7 +214,6 @@ async def replicated() -> AsyncIterator[RedisCluster]:
         yield cluster
 
 
-@pytest.mark.xfail(reason="a failed shard makes the client forget where the others are", strict=False)
 @pytest.mark.faults
 @SCHEMES
 async def test_a_shard_that_fails_over_is_found_again(replicated: RedisCluster, scheme: str) -> None:

@@ -56,22 +56,30 @@ class Cluster:
         give_up = time.monotonic() + _FAILOVER_PATIENCE
         certain = True
         for delay in jittered(0.02, 0.5):
+            failure: BackendError
             try:
-                return await (await self._node_of(slot)).run(script, key, *arguments)
+                return await self._run_once(slot, script, key, arguments)
             except Moved as moved:
-                if moved.ask:
-                    return await self._node_at((moved.host, moved.port)).run_asking(script, *arguments)
                 self._slots[slot] = moved.host, moved.port
-                if time.monotonic() < give_up:
-                    continue
-                raise BackendUnavailable(f"the cluster does not settle: {moved}", definite=certain) from moved
+                failure, delay = moved, 0.0
             except BackendUnavailable as error:
                 certain = certain and error.definite
-                if time.monotonic() + delay > give_up:
-                    raise BackendUnavailable(str(error), definite=certain) from error
+                self._slots.pop(slot, None)  # ask who serves it now; the others may be well
+                failure = error
+            if time.monotonic() + delay > give_up:
+                raise BackendUnavailable(str(failure), definite=certain) from failure
             await asyncio.sleep(delay)
-            self._slots.clear()
         raise AssertionError("the delays never end")
+
+    async def _run_once(self, slot: int, script: Script, key: str, arguments: tuple[str | int, ...]) -> Any:
+        node = await self._node_of(slot)
+        try:
+            return await node.run(script, key, *arguments)
+        except Moved as moved:
+            if not moved.ask:
+                raise
+            # On its way: a key that is not here any more is there, or will be (TRYAGAIN).
+            return await self._node_at((moved.host, moved.port)).run_asking(script, *arguments)
 
     async def _node_of(self, slot: int) -> Node:
         address = self._slots.get(slot)
@@ -85,7 +93,10 @@ class Cluster:
     def _node_at(self, address: Address) -> Node:
         node = self._nodes.get(address)
         if node is None:
-            node = self._nodes[address] = Node(self._opener_to(*address), call_timeout=self._call_timeout)
+            # No patience with a node that is down: another may serve its slots already.
+            node = self._nodes[address] = Node(
+                self._opener_to(*address), call_timeout=self._call_timeout, reconnect_for=0.0
+            )
             node.wire.on_push = self._pushed
             node.wire.on_lost = lambda: self._node_lost(address)
         return node
