@@ -214,6 +214,10 @@ class LocalQueue:
                 place.expires_at = max(place.expires_at, noted + validity(remote.claim.ttl))
             else:
                 place.doubtful = True
+                if state is LeaseState.LOST:
+                    # Nothing to wait for, whenever the holder gets round to its release.
+                    place.expires_at = noted
+                    self._watch_lease(remote.claim.key, place)
         return states
 
     async def raise_fence(self, key: str, above: int) -> None:

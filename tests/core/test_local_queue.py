@@ -7,7 +7,7 @@ import pytest
 
 from asyncdlock._local_queue import LocalQueue
 from asyncdlock.client import LockClient
-from asyncdlock.errors import BackendUnavailable
+from asyncdlock.errors import BackendUnavailable, LockLost
 from asyncdlock.handle import Handle
 from asyncdlock.types import Claim, Grant, LeaseState
 from tests.contract.fixtures import until
@@ -92,6 +92,32 @@ async def test_a_lease_in_doubt_is_not_handed_on(
     await handle.release()
     assert (await waiting).fence > handle.fence + HANDOFFS, "a fence of the doubtful block"
     assert len(server.owners("acquire")) == 2
+
+
+async def test_a_lease_that_the_server_calls_lost_is_not_waited_for(
+    locks: LockClient, server: Scripted
+) -> None:
+    """Neither by those who wait already nor by those who come later, and whether it is released or not."""
+
+    async def gone(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        return [LeaseState.LOST] * len(grants)
+
+    server.on_renew = gone
+    for waits_already in (True, False):
+        handle = await locks.acquire("key", ttl=60.0)
+        waiting = await queue_up(locks, "key", 1) if waits_already else []
+        with pytest.raises(LockLost):
+            await handle.renew()
+        async with asyncio.timeout(30.0):
+            other = await (waiting[0] if waiting else locks.acquire("key"))
+        assert other.fence > handle.fence + HANDOFFS
+        assert await other.release()
+    lost = await locks.acquire("key", ttl=60.0)
+    with pytest.raises(LockLost):
+        await lost.renew()
+    tried = await locks.try_acquire("key")
+    assert tried is not None
+    assert await tried.release()
 
 
 async def test_a_renewal_that_clears_the_doubt_allows_hand_off_again(
