@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
-from asyncdlock.backends.etcd import EtcdBackend, from_url
-from asyncdlock.errors import BackendUnavailable
+from asyncdlock.backends.etcd import EtcdBackend, from_url, keeper
+from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import LeaseState
 from harness.servers import EtcdCluster
 from tests.backends.etcd_probe import Probe, Proxy, cancelled_at, claim, until
@@ -285,6 +285,25 @@ async def test_a_waiter_notices_that_its_own_lease_is_gone_before_its_turn(
     await holder.aclose()
 
 
+async def test_a_lease_is_never_revoked_under_a_lock_that_borrows_it_just_then(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_KEEP_IDLE", 0.0)
+    # Further idle leases, so that revoking them takes a moment.
+    claims = [claim("loss:idle", ttl=1) for _ in range(30)]
+    waiting = [asyncio.create_task(backend.acquire(each)) for each in claims]
+    await until(lambda: backend.stats.watches == 29, "thirty leases")
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*(backend.release(each) for each in claims))
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        grant = await backend.acquire(claim("loss:borrowed", ttl=1))
+        assert await backend.renew([grant]) == [LeaseState.RENEWED]
+        await backend.release(grant.claim)
+        await asyncio.sleep(0.003)
+
+
 async def test_waiting_longer_than_the_ttl_keeps_the_place(
     backend: EtcdBackend, etcd_url: str, probe: Probe
 ) -> None:
@@ -312,6 +331,23 @@ async def test_a_loop_that_slept_does_not_blame_the_server(backend: EtcdBackend)
     time.sleep(1)  # longer than a keep-alive may take
     assert await renewal == [LeaseState.RENEWED]
     assert backend.stats.failovers == 0
+
+
+async def test_closing_ends_a_wait_with_an_error_and_not_as_if_it_was_cancelled(
+    proxy: Proxy, etcd_url: str
+) -> None:
+    holder, backend = from_url(etcd_url), from_url(f"etcd://me:secret@127.0.0.1:{proxy.port}", timeout=0.5)
+    await holder.acquire(claim("loss:closing"))
+    waiting = asyncio.create_task(backend.acquire(claim("loss:closing")))
+    await until(lambda: backend.stats.watches == 1, "waiting")
+    proxy.hold_answers()
+    asking = asyncio.create_task(backend.acquire(claim("loss:closing-2", ttl=7)))
+    await asyncio.sleep(0.05)
+    await backend.aclose()
+    for task in (waiting, asking):
+        with pytest.raises(BackendError):
+            await task
+    await holder.aclose()
 
 
 async def test_a_waiter_behind_a_silent_server_fails_instead_of_waiting_for_ever(

@@ -148,9 +148,14 @@ class Connection:
         :raises BackendError: etcd refused the request.
         """
         limit = self.settings.timeout if timeout is None else timeout
-        if verb is AUTHENTICATE or self.settings.user is None:
-            return await self._call(verb, request, limit, (_REQUIRE_LEADER,))
-        return await self._call(verb, request, limit, None)
+        anonymous = verb is AUTHENTICATE or self.settings.user is None
+        try:
+            return await self._call(verb, request, limit, (_REQUIRE_LEADER,) if anonymous else None)
+        except asyncio.CancelledError:
+            # Closing a channel cancels its calls, and that is not the caller's cancellation.
+            if self._closed and not cancelling():
+                raise BackendError("this etcd client is closed", definite=False) from None
+            raise
 
     async def _call(self, verb: Verb, request: Any, limit: float, fixed: Metadata | None) -> Reply:
         deadline = time.monotonic() + limit
@@ -213,6 +218,12 @@ class Connection:
         members, self._members = list(self._members.values()), {}
         for member in members:
             await member.channel.close()
+
+
+def cancelling() -> bool:
+    """Whether somebody cancels the current task, and not merely something that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _retry_delay(failures: int, members: int) -> float:

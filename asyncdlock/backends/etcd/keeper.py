@@ -48,6 +48,7 @@ class Keeper:
         self._register = register
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
+        self._closed = False
         self._sweeper: asyncio.Task[None] | None = None
 
     def mind(self, lease: Lease) -> None:
@@ -56,19 +57,17 @@ class Keeper:
 
     async def aclose(self) -> None:
         """Stop keeping anything alive; finish what is being removed."""
-        self._due = float("-inf")
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._sweeper is not None:
             await self._sweeper
 
     def _wake_at(self, when: float) -> None:
-        if self._timer is not None:
-            if when >= self._due:
-                return
-            self._timer.cancel()
-        elif self._due == float("-inf"):
+        if self._closed or (self._timer is not None and when >= self._due):
             return
+        if self._timer is not None:
+            self._timer.cancel()
         self._due = when
         self._timer = asyncio.get_running_loop().call_later(max(0.0, when - time.monotonic()), self._tick)
 
@@ -97,6 +96,7 @@ class Keeper:
         for lease in self._leases:
             wake.append(now + _period(lease))
             if lease not in in_use and (lease.retired or now - lease.idle_since >= _KEEP_IDLE):
+                self._leases.retire(lease)  # at once: nobody may borrow it before it is revoked
                 finished.append(lease)
                 continue
             if lease.retired:

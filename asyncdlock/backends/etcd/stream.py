@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from asyncdlock.backends.etcd.connection import Connection, Member, Metadata, Verb
+from asyncdlock.backends.etcd.connection import Connection, Member, Metadata, Verb, cancelling
 from asyncdlock.backends.etcd.failures import Advice, classify
 from asyncdlock.errors import BackendError
 
@@ -125,7 +125,7 @@ class Stream:
             pass  # nobody can be asked; whoever waits has a time limit of its own
         except asyncio.CancelledError:
             # restart() cancels the call, which looks the same here as this task's own cancellation.
-            if _cancelling():
+            if cancelling():
                 raise
         finally:
             if self._resting is not None:
@@ -173,12 +173,6 @@ class _Outbox:
             self._changed.clear()
             if not self._closed:
                 await self._changed.wait()
-
-
-def _cancelling() -> bool:
-    """Whether somebody cancels the current task (asked here: a local variable would make a cycle)."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _grpc_tasks() -> set[asyncio.Task[Any]]:
