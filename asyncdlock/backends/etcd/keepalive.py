@@ -9,7 +9,7 @@ from aetcd import rpc
 from asyncdlock.backends.etcd.connection import KEEP_ALIVE, Connection
 from asyncdlock.backends.etcd.stream import Stream
 
-_GRACE = 0.01
+_GRACE = 0.05
 
 Answer = asyncio.Future[int | None]
 """The seconds that the lease has left, 0 for a dead lease, `None` when no answer came in time."""
