@@ -47,7 +47,7 @@ def test_a_bad_url_gives_one_sentence_without_the_password(url: str, says: str) 
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("url", ["memory://", "redis://localhost"])
+@pytest.mark.parametrize("url", ["memory://", "redis://localhost", "redlock://a,b,c"])
 def test_an_unknown_option_in_python_is_refused_as_well(url: str) -> None:
     with pytest.raises(ValueError, match="option"):
         asyncdlock.connect(url, nonsense=1)

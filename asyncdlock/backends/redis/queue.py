@@ -89,11 +89,12 @@ class _Waiter:
         if not self.future.done():
             self.future.set_result((fence, started))
 
-    def failed(self, error: BackendError) -> None:
+    def failed(self, error: Exception) -> None:
         """Whatever certainly did not happen to some request: this claim is in the queue."""
         if not self.future.done():
             kind = BackendUnavailable if isinstance(error, BackendUnavailable) else BackendError
-            self.future.set_exception(kind(str(error), definite=False))
+            text = str(error) if isinstance(error, BackendError) else repr(error)
+            self.future.set_exception(kind(text, definite=False))
 
 
 _place = attrgetter("place")
@@ -373,9 +374,11 @@ class QueueBackend(RedisBackend):
                 await self._queue_again(line.unserved())
             elif unaware is not None and not unaware.future.done():
                 await self._queue_again([unaware])
-        except BackendError as error:
+        except Exception as error:
             for waiter in line.waiters.values():
                 waiter.failed(error)
+            if not isinstance(error, BackendError):
+                raise  # a defect: whoever waits has heard of it, and the log shall as well
             return
         finally:
             line.task = None

@@ -87,8 +87,14 @@ class RedisURL:
         )
 
     def opener_to(self, host: str, port: int) -> Opener:
-        """Opens connections to one node, with everything else as the URL says."""
-        return opener_for(self.theirs | {"host": host, "port": port})
+        """Opens connections to one node, with everything else as the URL says.
+
+        :raises ValueError: redis-py does not know one of the options.
+        """
+        try:
+            return opener_for(self.theirs | {"host": host, "port": port})
+        except TypeError as error:
+            raise ValueError(f"unknown option for Redis: {error}") from None
 
     def opener(self) -> Opener:
         """Opens connections to the single server, or to the primary that the sentinels name.
