@@ -159,12 +159,13 @@ class Cluster:
     async def listen(self, claim: Claim) -> None:
         channel, slot = self._channel(claim), slot_of(claim.key)
         node = await self._node_of(slot)
+        address = self._slots[slot]  # now: another task may drop the slot while we wait
         try:
             await node.wire.subscribe("SSUBSCRIBE", channel)
         except Moved as moved:
-            self._slots[slot] = moved.host, moved.port
-            await self._node_at((moved.host, moved.port)).wire.subscribe("SSUBSCRIBE", channel)
-        self._channels[channel] = self._slots[slot]
+            address = self._slots[slot] = moved.host, moved.port
+            await self._node_at(address).wire.subscribe("SSUBSCRIBE", channel)
+        self._channels[channel] = address
 
     def stop_listening(self, claim: Claim) -> None:
         channel = self._channel(claim)

@@ -42,6 +42,7 @@ RELEASE = Script("queue_common.lua", "queue_release.lua")
 _PATIENCE = 3.0
 _LEAST_PATIENCE = 0.1  # a third of it lies between two looks
 _FIRST_LOOK = 0.1
+_MOST_LOST = 5
 _CLOCK_STEP = 0.002  # the server's time comes in whole milliseconds
 _DO_NOT_JOIN = 0
 
@@ -103,7 +104,7 @@ _place = attrgetter("place")
 class _Line:
     """Those of this process who wait for one key in Redis's queue."""
 
-    __slots__ = ("delays", "key", "offset", "task", "timer", "waiters")
+    __slots__ = ("delays", "key", "lost", "offset", "task", "timer", "waiters")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -111,6 +112,7 @@ class _Line:
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
         self.delays: Iterator[float] | None = None
+        self.lost = 0  # looks in a row that found no answer
         # Our clock minus the server's. A request is sent before it is carried out, so this errs
         # towards an earlier start of a lease. Taken anew at every look: server clocks jump.
         self.offset = 0.0
@@ -375,6 +377,12 @@ class QueueBackend(RedisBackend):
             elif unaware is not None and not unaware.future.done():
                 await self._queue_again([unaware])
         except Exception as error:
+            if isinstance(error, BackendUnavailable) and not error.definite and line.lost < _MOST_LOST:
+                # The connection was lost, and again when the request was repeated. Only a server that
+                # cannot be reached any more ends a wait.
+                line.lost += 1
+                self._look_later(line, 0.0)
+                return
             for waiter in line.waiters.values():
                 waiter.failed(error)
             if not isinstance(error, BackendError):
@@ -382,6 +390,7 @@ class QueueBackend(RedisBackend):
             return
         finally:
             line.task = None
+        line.lost = 0
         if not line.waiters:
             return
         if tells:

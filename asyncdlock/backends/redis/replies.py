@@ -36,7 +36,8 @@ def error_from_reply(reply: Exception) -> BackendError:
         _, _, address = rest.partition(" ")
         host, _, port = address.rpartition(":")
         return Moved(text, host=host, port=int(port), ask=code == "ASK")
-    if code == "READONLY":
+    # Redis 6 wraps the error of a command in that of the script: "ERR Error running script … -READONLY …".
+    if code == "READONLY" or "-READONLY " in text:
         return ReadOnly(f"Redis: {text}", definite=True)
     if code in _TRANSIENT:
         return BackendUnavailable(f"Redis: {text}", definite=True)

@@ -365,7 +365,12 @@ def _take_over(connection: AbstractConnection) -> asyncio.StreamWriter:
     The attributes are private to redis-py and have been the same from 5.1 to 8.1; the tests run
     against both ends of that range.
     """
-    writer = connection._writer
+    reader, writer = connection._reader, connection._writer
+    assert reader is not None
     assert writer is not None
+    if reader.at_eof() or reader.exception() is not None or writer.transport.is_closing():
+        # Told to redis-py's protocol, and never again to ours: the wire would wait for its call_timeout.
+        writer.transport.abort()
+        raise BackendUnavailable("the connection was lost while it was set up", definite=True)
     connection._reader = connection._writer = None
     return writer
