@@ -113,13 +113,13 @@ class RedisNode(Server):
         :raises redis.exceptions.RedisError: the server refused it, or cannot be reached.
         """
         exchange = asyncio.ensure_future(self._exchange(*words))
+        # Retrieved in any case: nobody may be left to wait for it.
+        exchange.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await asyncio.shield(exchange)
         except asyncio.CancelledError:
             # redis-py leaves the socket of a cancelled attempt open: let it come to its end.
             await asyncio.wait((exchange,))
-            if not exchange.cancelled():
-                exchange.exception()
             raise
 
     async def _exchange(self, *words: str | int) -> Any:

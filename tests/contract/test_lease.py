@@ -114,9 +114,10 @@ async def test_max_hold_stops_the_renewal_of_hung_code(connect: Connect, key: st
 
 async def test_renew_extends_the_lease(connect: Connect, key: str, ttl: float) -> None:
     one, two = connect(), connect()
+    ttl = max(ttl, 3.0)  # a busy machine may stand still for two seconds without losing it
     handle = await one.acquire(key, ttl=ttl, renew=False)
-    for _ in range(3):
-        await asyncio.sleep(ttl / 2)
+    for _ in range(5):
+        await asyncio.sleep(ttl / 4)
         left = handle.remaining()
         await handle.renew()
         assert handle.remaining() > left
