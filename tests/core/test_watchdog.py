@@ -249,6 +249,7 @@ async def test_ten_thousand_locks_take_a_handful_of_requests_and_no_task_each(
                 *(locks.acquire(f"{key}:{n}", ttl=6.0) for n in range(start, start + 500))
             )
         commands = locks.backend.commands
+        buckets = len({handle.bucket for handle in handles})
         most = 0
 
         def all_renewed() -> bool:
@@ -259,6 +260,8 @@ async def test_ten_thousand_locks_take_a_handful_of_requests_and_no_task_each(
         ends = [handle.expires_at for handle in handles]
         await until(all_renewed)
         assert most <= 60, "a task for each lock, or nearly"
-        # How many depends on how long the acquisitions took: they are renewed as they came, by tens of ms.
-        assert locks.backend.commands - commands <= number / 4
+        # A request for each bucket of the wheel and each 256 locks. Slow acquisitions fill more buckets, and
+        # the first may be due a second time before the last is.
+        requests = locks.backend.commands - commands
+        assert requests <= min(number / 4, 2 * (buckets + number / 256))
         assert all(handle.held for handle in handles)
