@@ -87,20 +87,23 @@ async def _case(
         "p99 if lottery": f"{lots.wait_p99_ms:.0f} ms",
         "safety": point.verdict,
     }
-    observed = judge(intended, called, enqueued, lots) if point.verdict == "ok" else point.verdict
-    if observed != prediction and prediction == "fair in blocks" and observed == "first come first served":
+    observed = judge(point.rows, enqueued) if point.verdict == "ok" else point.verdict
+    if prediction == "fair in blocks" and observed == "first come first served":
         observed = prediction  # one process never gave up its turn while others waited: better than promised
     return Case(name=setting.name, expected=prediction, observed=observed, facts=facts)
 
 
-def judge(intended: Fairness, called: Fairness, enqueued: Fairness | None, lots: Fairness) -> str:
+def judge(rows: list[Row], enqueued: Fairness | None) -> str:
     """The order in words. Where the server's own order is known, it decides."""
     if enqueued is not None:
         return "first come first served" if enqueued.inversions == 0 else "unfair"
-    if called.inversion_ratio < NEARLY:
+    if fairness(rows, "called").inversion_ratio < NEARLY:
         return "first come first served"
-    # Nearer to a lottery than to first come first served.
-    return "unfair" if intended.kendall_tau < (1 + lots.kendall_tau) / 2 else "fair in blocks"
+    in_order = all(
+        fairness((row for row in rows if row.process == process), "called").inversion_ratio < NEARLY
+        for process in {row.process for row in rows}
+    )
+    return "fair in blocks" if in_order else "unfair"
 
 
 def by_place(rows: list[Row]) -> Fairness:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from harness.checkers.fairness import fairness
 from harness.experiments.command import perform
-from harness.experiments.fairness import ranks
+from harness.experiments.fairness import judge, ranks
 from harness.experiments.registry import find
 from harness.experiments.scale.null_models import by_lot, first_come
 from harness.experiments.scale.publish import publish, write_overview
@@ -47,6 +47,23 @@ def test_a_lottery_among_one_is_in_order() -> None:
 
 def test_ranks_are_the_numbers_of_arrival_and_grant() -> None:
     assert ranks(waiting(3)) == [(0, 2), (1, 1), (2, 0)]
+
+
+def granted(*places: tuple[int, int]) -> list[Row]:
+    """(process, place in the order of grants) of arrivals that came one after the other."""
+    return [
+        Row(number, process, number, "hot", number, called=number, granted=1000 + place)
+        for number, (process, place) in enumerate(places)
+    ]
+
+
+def test_the_order_in_words() -> None:
+    in_turn = [(number % 2, number) for number in range(100)]
+    one_process_after_the_other = [(number % 2, number % 2 * 50 + number // 2) for number in range(100)]
+    last_come_first = [(number % 2, -number) for number in range(100)]
+    assert judge(granted(*in_turn), None) == "first come first served"
+    assert judge(granted(*one_process_after_the_other), None) == "fair in blocks"
+    assert judge(granted(*last_come_first), None) == "unfair"
 
 
 async def test_spin_is_unfair_and_queues_are_fair(tmp_path: Path) -> None:
