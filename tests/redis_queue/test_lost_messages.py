@@ -134,10 +134,28 @@ async def test_a_release_whose_reply_was_lost_still_hands_the_lock_on(node: Redi
             await first_look_is_over(client, holder)
             async with one_answer_lost(link):
                 releasing = asyncio.create_task(holder.release())
-            await releasing
+            assert await releasing, "the first request was carried out"
             handle = await asyncio.wait_for(waiter, PATIENT)
             assert handle.fence > holder.fence
             await handle.release()
+        await until_clean(node)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis-queue"])
+async def test_a_body_is_not_told_of_a_loss_when_only_the_reply_to_its_release_was_lost(
+    node: RedisNode, scheme: str
+) -> None:
+    async with (
+        open_link(node.address) as link,
+        asyncdlock.connect(f"{scheme}://{link.address}/0") as client,
+    ):
+        lost = client.metrics.lost
+        hold = client.hold("k", ttl=LONG)
+        await hold.__aenter__()
+        async with one_answer_lost(link):
+            leaving = asyncio.create_task(hold.__aexit__(None, None, None))
+        await asyncio.wait_for(leaving, PATIENT)
+        assert client.metrics.lost == lost
         await until_clean(node)
 
 

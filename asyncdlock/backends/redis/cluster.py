@@ -58,7 +58,8 @@ class Cluster:
         for delay in jittered(0.02, 0.5):
             failure: BackendError
             try:
-                return await self._run_once(slot, script, key, arguments)
+                reply = await self._run_once(slot, script, key, arguments)
+                return reply if certain else reply or script.done
             except Moved as moved:
                 self._slots[slot] = moved.host, moved.port
                 failure, delay = moved, 0.0

@@ -13,7 +13,8 @@ class Node:
     """Runs scripts on one server.
 
     Every script of ours may be repeated by its owner with the same effect, so a reply that was
-    lost with its connection costs one repetition, not an error:
+    lost with its connection costs one repetition, not an error. An empty reply to a repetition means
+    that the first request had done the work; `Script.done` says what to tell the caller then.
 
     | answer                                | what follows                                   |
     |---------------------------------------|------------------------------------------------|
@@ -54,7 +55,7 @@ class Node:
         self, script: Script, arguments: tuple[str | int, ...], first: BackendUnavailable
     ) -> Any:
         try:
-            return await self.wire.call("EVAL", script.source, *arguments)
+            return await self.wire.call("EVAL", script.source, *arguments) or script.done
         except BackendUnavailable as error:
             # Also when this try certainly failed, the first one may have been carried out.
             raise BackendUnavailable(str(error), definite=False) from first

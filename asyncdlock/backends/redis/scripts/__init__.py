@@ -5,11 +5,16 @@ from importlib.resources import files
 
 
 class Script:
-    """A script's text and the name under which Redis caches it."""
+    """A script's text and the name under which Redis caches it.
 
-    __slots__ = ("sha", "source")
+    `done` is what to make of an empty reply (0) to a repetition, when the reply to the first request
+    was lost: there was nothing left to do because the first request had done it.
+    """
 
-    def __init__(self, *file_names: str) -> None:
+    __slots__ = ("done", "sha", "source")
+
+    def __init__(self, *file_names: str, done: int = 0) -> None:
+        self.done = done
         folder = files(__name__)
         self.source = "\n".join((folder / name).read_text("utf-8") for name in file_names)
         # Redis names scripts by SHA-1: an address, not a secret.
