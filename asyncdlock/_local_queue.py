@@ -9,7 +9,8 @@ next of them, with the next fence of a block that the remote grant reserved, as 
 - the next waiter asked for the same TTL.
 
 Otherwise the lock goes back to the server, and the next local waiter goes to the end of the
-server's queue. Every holder has its own fence, strictly larger than the one before.
+server's queue; its request does not wait for the answer to the release. Every holder has its own
+fence, strictly larger than the one before.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ _Waiter = tuple[Claim, "asyncio.Future[Grant | None]"]
 class _Place:
     """One key of this process: who has the turn, what the server granted, who waits behind."""
 
-    __slots__ = ("doubtful", "expires_at", "holder", "leaving", "remote", "timer", "used", "waiters")
+    __slots__ = ("doubtful", "expires_at", "holder", "remote", "timer", "used", "waiters")
 
     def __init__(self, claim: Claim) -> None:
         self.waiters: OrderedDict[str, _Waiter] = OrderedDict()
@@ -43,7 +44,6 @@ class _Place:
         self.remote: Grant | None = None
         self.used = 0
         self.doubtful = False  # what the last renewal or a failed acquire left open
-        self.leaving = False  # the server was asked to take the lock back: never hand it on from here
         self.expires_at = math.inf
 
     def may_hand_to(self, claim: Claim) -> bool:
@@ -52,7 +52,6 @@ class _Place:
             remote is not None
             and self.used < remote.reserved
             and not self.doubtful
-            and not self.leaving
             and claim.ttl == remote.claim.ttl
             and self.expires_at - time.monotonic() >= _FRESH * validity(claim.ttl)
         )
@@ -65,6 +64,8 @@ class LocalQueue:
         self._backend = backend
         self._handoffs = handoffs
         self._places: dict[str, _Place] = {}
+        # Releases that failed: the local owner, what it held on the server, and for how long it may.
+        self._unfinished: dict[str, tuple[Claim, float]] = {}
         self.name = backend.name
         self.capabilities: Capabilities = backend.capabilities
         self.local_queue = True
@@ -129,11 +130,11 @@ class LocalQueue:
         self._watch_lease(claim.key, place)
 
     async def release(self, claim: Claim) -> bool:
+        if self._unfinished and claim.owner in self._unfinished:
+            return await self._leave(claim.owner, self._unfinished.pop(claim.owner)[0])
         place = self._places.get(claim.key)
-        if place is None:
-            return await self._backend.release(claim)
-        if place.holder != claim.owner:
-            if place.waiters.pop(claim.owner, None) is not None:
+        if place is None or place.holder != claim.owner:
+            if place is not None and place.waiters.pop(claim.owner, None) is not None:
                 return False
             return await self._backend.release(claim)
         while place.waiters:
@@ -146,18 +147,20 @@ class LocalQueue:
             else:
                 break
         remote = claim if place.remote is None else place.remote.claim
-        place.leaving = True
+        # Not after the answer: the server keeps the next one waiting until the lock is free, whichever
+        # request comes first and whatever becomes of this one.
+        self._pass_turn(claim.key, place)
+        return await self._leave(claim.owner, remote)
+
+    async def _leave(self, owner: str, remote: Claim) -> bool:
         try:
-            owned = await self._backend.release(remote)
+            return await self._backend.release(remote)
         except BaseException:
-            # The lock may still be ours on the server: nobody else here may go before its lease is over.
-            if place.holder == claim.owner:
-                place.expires_at = min(place.expires_at, time.monotonic() + remote.ttl)
-                self._watch_lease(claim.key, place)
+            # Whoever asks again names the last holder here; the server knows the first.
+            now = time.monotonic()
+            self._unfinished = {who: left for who, left in self._unfinished.items() if left[1] > now}
+            self._unfinished[owner] = remote, now + remote.ttl
             raise
-        if place.holder == claim.owner:
-            self._pass_turn(claim.key, place)
-        return owned
 
     def _hand_over(self, place: _Place) -> None:
         owner, (claim, future) = place.waiters.popitem(last=False)
@@ -167,7 +170,7 @@ class LocalQueue:
         future.set_result(Grant(claim, place.remote.fence + place.used, place.expires_at))
 
     def _pass_turn(self, key: str, place: _Place) -> None:
-        """Nothing of this process is on the server for `key`: let the next waiter go there."""
+        """Nothing of this process stays on the server for `key`: let the next waiter go there."""
         if place.timer is not None:
             place.timer.cancel()
             place.timer = None

@@ -25,7 +25,9 @@ _log = logging.getLogger("asyncdlock")
 _NEVER = -math.inf
 _FOR_EVER = math.inf
 _CLOSE_TIMEOUT = 5.0
-_GRANT_TRIES = 5
+_GRANT_TRIES = 4
+
+_Verb = Callable[[Claim], Awaitable[Grant | None]]
 
 
 def connect(url: str, *, max_hold: float | None = None, **options: Any) -> "LockClient":
@@ -101,7 +103,11 @@ class LockClient:
         task = self._callers.enter()
         try:
             if timeout is None:
-                grant = await self._win(self.backend.acquire, claim)
+                # `_win`, written out: one coroutine less for every waiter.
+                granted = await self.backend.acquire(claim)
+                grant = (
+                    granted if self._sound(granted) else await self._win_again(self.backend.acquire, granted)
+                )
             else:
                 grant = await self._acquire_within(claim, timeout)
         except BaseException as error:
@@ -204,12 +210,13 @@ class LockClient:
             raise LockError("this client is closed; connect() again")
 
     def _claim(self, key: str, ttl: float, max_hold: float | None) -> Claim:
-        self._check_open()
+        if self.closed or max_hold is not None:
+            self._check_open()
+            _check_max_hold(max_hold)
         _check_key(key)
         if ttl != self._valid_ttl:
             _check_ttl(ttl, self.backend)
             self._valid_ttl = ttl
-        _check_max_hold(max_hold)
         return Claim(key, self._owners.new(), ttl)
 
     async def _acquire_within(self, claim: Claim, timeout: float) -> Grant:
@@ -229,19 +236,31 @@ class LockClient:
         self.metrics.acquire_timeouts += 1
         raise AcquireTimeout(f"lock {claim.key!r} was not granted within {timeout:g} s") from None
 
-    async def _win(self, verb: Callable[[Claim], Awaitable[Grant | None]], claim: Claim) -> Grant | None:
+    async def _win(self, verb: _Verb, claim: Claim) -> Grant | None:
         """What `verb` grants, once it is a grant to rely on."""
+        grant = await verb(claim)
+        return grant if grant is None or self._sound(grant) else await self._win_again(verb, grant)
+
+    def _sound(self, grant: Grant) -> bool:
+        """Whether the lease can be relied on still, and its fence is above all that were seen."""
+        return grant.expires_at > time.monotonic() and not self._fences.runs_backwards(grant)
+
+    async def _win_again(self, verb: _Verb, grant: Grant) -> Grant | None:
+        """Give back a grant that is not sound, and ask for another."""
+        claim = grant.claim
         for _ in range(_GRANT_TRIES):
-            grant = await verb(claim)
-            if grant is None:
-                return None
             if grant.expires_at <= time.monotonic():
                 # The answer took longer than the lease lasts: to return it would be to lie.
                 await self.backend.release(claim)
-            elif not self._fences.runs_backwards(grant) or not await self._counter_repaired(grant):
+            elif not await self._counter_repaired(grant):
                 return grant
+            again = await verb(claim)
+            if again is None or self._sound(again):
+                return again
+            grant = again
+        await self.backend.release(claim)
         raise BackendUnavailable(
-            f"{claim.key!r} was granted {_GRANT_TRIES} times, but never for longer than the answer took: "
+            f"{claim.key!r} was granted {_GRANT_TRIES + 1} times, but never for longer than the answer took: "
             f"its ttl of {claim.ttl:g} s is too short for this server"
         )
 

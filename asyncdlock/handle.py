@@ -141,13 +141,17 @@ class Handle:
         """Give the lock back. `True` when it was still owned.
 
         A lock no longer owned is left alone: `False`, and `asyncdlock_release_by_non_owner_total`
-        counts it. Safe to call twice, and again after an error. When cancelled, the release goes
-        on in the background.
+        counts it. Safe to call twice, also at the same time (one of the calls gets the `True`), and
+        again after an error. When cancelled, the release goes on in the background.
 
         :raises BackendError: the server failed; the lock ends with its TTL unless this is retried.
         """
         client = self._client
-        if self._state is _RELEASED or (client.closed and self._state is not _HELD):
+        if (
+            self._state is _RELEASED
+            or self in client.releasing
+            or (client.closed and self._state is not _HELD)
+        ):
             client.metrics.release_by_non_owner += 1
             return False
         self._leave()

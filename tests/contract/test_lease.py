@@ -42,6 +42,14 @@ async def test_every_attempt_has_an_owner_of_its_own(connect: Connect, key: str)
     assert len(owners) == 6
 
 
+async def test_one_of_two_releases_at_the_same_time_returns_true(
+    locks: asyncdlock.LockClient, key: str, claims: Claims
+) -> None:
+    handle = await locks.acquire(key)
+    assert sorted(await asyncio.gather(handle.release(), handle.release())) == [False, True]
+    assert await claims() == []
+
+
 async def test_release_returns_true_once(locks: asyncdlock.LockClient, key: str, claims: Claims) -> None:
     handle = await locks.acquire(key)
     before = locks.metrics.release_by_non_owner

@@ -146,7 +146,7 @@ async def test_a_lease_that_is_no_longer_fresh_is_not_handed_on(locks: LockClien
 
 
 async def test_a_lock_that_was_asked_back_is_never_handed_on(locks: LockClient, server: Scripted) -> None:
-    """A second release of the same holder must not give away what the server has taken already."""
+    """The next one asks the server, which knows when the lock is free, without waiting for the release."""
     released = asyncio.Event()
 
     async def slowly(claim: Claim) -> None:
@@ -160,12 +160,50 @@ async def test_a_lock_that_was_asked_back_is_never_handed_on(locks: LockClient, 
     # A renewal that was under way says that the lease is fine: it was, then.
     await locks.backend.renew([handle.grant])
     again = asyncio.create_task(locks.backend.release(handle.claim))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert not waiting.done(), "handed on while its release was on the way"
+    assert (await waiting).fence > handle.fence + HANDOFFS, "a fence of the block that was given back"
+    assert server.calls[1:3] == [("release", handle.owner), ("acquire", waiting.result().owner)]
     released.set()
     await asyncio.gather(releasing, again)
-    assert (await waiting).fence > handle.fence + HANDOFFS
+
+
+async def test_a_failed_release_is_repeated_for_the_claim_that_the_server_knows(
+    locks: LockClient, server: Scripted
+) -> None:
+    away = True
+
+    async def fail(claim: Claim) -> None:
+        if away:
+            raise BackendUnavailable("away", definite=False)
+
+    first = await locks.acquire("key")
+    (waiting,) = await queue_up(locks, "key", 1)
+    await first.release()
+    second = await waiting
+    (third,) = await queue_up(locks, "key", 1, ttl=20.0)
+    server.on_release = fail
+    with pytest.raises(BackendUnavailable):
+        await second.release()
+    assert (await third).fence > second.fence, "whoever comes next is the server's business"
+    away = False
+    assert await second.release()
+    assert server.owners("release") == [first.owner, first.owner]
+
+
+async def test_what_nobody_asks_again_for_is_forgotten_after_its_ttl(
+    locks: LockClient, server: Scripted
+) -> None:
+    async def fail(claim: Claim) -> None:
+        raise BackendUnavailable("away", definite=False)
+
+    queue = locks.backend
+    assert isinstance(queue, LocalQueue)
+    server.on_release = fail
+    for number in range(50):
+        handle = await locks.acquire(f"key {number}", ttl=0.01)
+        with pytest.raises(BackendUnavailable):
+            await handle.release()
+        await asyncio.sleep(0.011)
+    assert len(queue._unfinished) == 1
 
 
 async def test_a_waiter_with_another_ttl_goes_to_the_server(locks: LockClient, server: Scripted) -> None:

@@ -1,7 +1,7 @@
 """What both Redis backends do alike: renew, raise a fence, close."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 from asyncdlock.backends.redis.keys import fence_key
@@ -27,12 +27,13 @@ class ScriptRunner(Protocol):
         """Indices of the keys that one script may touch together, at most `most` at a time."""
         ...
 
-    async def run(self, script: Script, key: str, *arguments: str | int) -> Any: ...
+    def run(self, script: Script, key: str, *arguments: str | int) -> Coroutine[Any, Any, Any]: ...
     async def aclose(self) -> None: ...
 
 
-def milliseconds(ttl: float) -> int:
-    return max(1, int(ttl * 1000))
+def milliseconds(seconds: float) -> int:
+    """Whole milliseconds, rounded down: `validity` leaves room for more than that."""
+    return int(seconds * 1000)
 
 
 class RedisBackend:

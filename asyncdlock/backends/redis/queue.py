@@ -37,7 +37,7 @@ from asyncdlock.types import Capabilities, Claim, Grant, validity
 
 ACQUIRE = Script("queue_common.lua", "queue_acquire.lua")
 WATCH = Script("queue_common.lua", "queue_watch.lua")
-RELEASE = Script("queue_common.lua", "queue_release.lua")
+RELEASE = Script("queue_common.lua", "queue_release.lua", done=1)
 
 _PATIENCE = 3.0
 _LEAST_PATIENCE = 0.1  # a third of it lies between two looks

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis.base import RedisBackend, ScriptRunner, milliseconds
@@ -10,7 +12,7 @@ from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.types import Capabilities, Claim, Grant, validity
 
 ACQUIRE = Script("acquire.lua")
-RELEASE = Script("release.lua")
+RELEASE = Script("release.lua", done=1)
 
 _FIRST_DELAY = 0.002
 _LONGEST_DELAY = 0.25
@@ -30,29 +32,27 @@ class SpinBackend(RedisBackend):
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
         delays = None
         while True:
-            outcome = await self._attempt(claim, reserve)
-            if isinstance(outcome, Grant):
-                return outcome
+            sent = time.monotonic()
+            reply = await self._ask(claim, reserve)
+            if type(reply) is not list:
+                return Grant(claim, int(reply) - reserve, sent + validity(claim.ttl), reserve)
             if delays is None:  # made when needed: most acquire at once
                 delays = jittered(_FIRST_DELAY, _LONGEST_DELAY)
-            delay = next(delays)
+            delay, pttl = next(delays), reply[0]
             # A lock that is about to expire need not be waited for longer; -1 never expires.
-            await asyncio.sleep(delay if outcome < 0 else min(delay, outcome + 0.001))
+            await asyncio.sleep(delay if pttl < 0 else min(delay, (pttl + 1) / 1000))
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
-        outcome = await self._attempt(claim, 0)
-        return outcome if isinstance(outcome, Grant) else None
-
-    async def _attempt(self, claim: Claim, reserve: int) -> Grant | float:
-        """The grant, or for how many seconds the present holder's lease lasts (negative: for ever)."""
-        key, owner, ttl = claim
         sent = time.monotonic()
-        reply = await self._server.run(
-            ACQUIRE, key, 2, key, fence_key(key), owner, milliseconds(ttl), reserve + 1
-        )
+        reply = await self._ask(claim, 0)
         if type(reply) is list:
-            return float(reply[0] / 1000)
-        return Grant(claim, int(reply) - reserve, sent + validity(ttl), reserve)
+            return None
+        return Grant(claim, int(reply), sent + validity(claim.ttl))
+
+    def _ask(self, claim: Claim, reserve: int) -> Coroutine[Any, Any, Any]:
+        """The last fence of a grant, or a list with the milliseconds that the present lease lasts."""
+        key, owner, ttl = claim
+        return self._server.run(ACQUIRE, key, 2, key, fence_key(key), owner, milliseconds(ttl), reserve + 1)
 
     async def release(self, claim: Claim) -> bool:
         # The wire keeps order: this comes after an acquire of the same claim that is in flight.

@@ -1,7 +1,7 @@
 """The wire: one connection that all tasks of a process share.
 
 redis-py opens the connection: TLS, AUTH, HELLO, SELECT, Sentinel. Then the wire owns the stream.
-Commands of one loop tick leave in one write, hiredis parses the replies, and because Redis answers
+The commands of a loop tick leave in a few large writes, hiredis parses the replies, and because Redis answers
 in order, the n-th reply belongs to the n-th command.
 
 - A cancelled call leaves its slot in place: the reply is read and dropped, the stream stays in step.
@@ -28,6 +28,9 @@ from asyncdlock.errors import BackendError, BackendUnavailable
 Opener = Callable[[], Awaitable[AbstractConnection]]
 PushHandler = Callable[[list[Any]], None]
 
+# Commands written at once at most: the server works on these while more are made. Without a limit the
+# two take turns, and each waits for the other half of the time.
+_WRITE_AFTER = 32
 _NOTHING = object()
 _pack: Callable[[tuple[str | int, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
@@ -262,6 +265,8 @@ class _Stream(asyncio.Protocol):
                 self._watch_for_stall()
         elif unsent:
             unsent.append(packed)
+            if len(unsent) == _WRITE_AFTER:
+                self._flush()
         else:
             unsent.append(packed)
             self._loop.call_soon(self._flush)
