@@ -53,7 +53,7 @@ class _Place:
             and self.used < remote.reserved
             and not self.doubtful
             and claim.ttl == remote.claim.ttl
-            and self.expires_at - time.monotonic() >= _FRESH * validity(claim.ttl)
+            and time.monotonic() <= self.expires_at - _FRESH * validity(claim.ttl)
         )
 
 

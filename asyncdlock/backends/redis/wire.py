@@ -30,7 +30,7 @@ PushHandler = Callable[[list[Any]], None]
 
 # Commands written at once at most: the server works on these while more are made. Without a limit the
 # two take turns, and each waits for the other half of the time.
-_WRITE_AFTER = 32
+_WRITE_AFTER = 48
 _NOTHING = object()
 _pack: Callable[[tuple[str | int, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
