@@ -1,8 +1,11 @@
 """URLs and options: one clear error for each mistake, and never a password in it."""
 
+from pathlib import Path
+
 import pytest
 
 import asyncdlock
+from asyncdlock import _options
 from asyncdlock.backend import redact, register, schemes
 from asyncdlock.backends.redis.url import RedisURL
 
@@ -28,14 +31,23 @@ SECRET = "s3cr3t"
         (f"redis://one,two?sentinel_password={SECRET}&x=1", "names 2 hosts"),
         (f"redis://:{SECRET}@localhost?db=zero", "db"),
         (f"redis://:{SECRET}@localhost?topology=ring", "topology must be one of"),
-        (f"redis://:{SECRET}@localhost?nonsense=1", "unknown option .*nonsense"),
-        (f"redis://:{SECRET}@localhost?call_timeout=soon", "call_timeout must be a number"),
+        (
+            f"redis://:{SECRET}@localhost?nonsense=1",
+            "unknown option 'nonsense' for redis://: it takes .*local_queue",
+        ),
+        (
+            f"redis://:{SECRET}@localhost?call_timeout=soon",
+            "call_timeout must be a positive number of seconds",
+        ),
         (f"redis://:{SECRET}@localhost?call_timeout=0", "call_timeout must be a positive number"),
         (f"redis://:{SECRET}@localhost?call_timeout=nan", "call_timeout must"),
         (f"redis://:{SECRET}@localhost?call_timeout=inf", "call_timeout must"),
         (f"redis://:{SECRET}@localhost?local_queue=maybe", "local_queue must be true or false"),
-        (f"redis://:{SECRET}@localhost?local_handoffs=-1", "local_handoffs must not be negative"),
-        (f"redis-queue://:{SECRET}@localhost?max_waiters=many", "max_waiters must be a number"),
+        (
+            f"redis://:{SECRET}@localhost?local_handoffs=-1",
+            "local_handoffs must be a whole number of at least 0",
+        ),
+        (f"redis-queue://:{SECRET}@localhost?max_waiters=many", "max_waiters must be a whole number"),
         ("memory://x?option=1", "no options"),
     ],
 )
@@ -89,6 +101,50 @@ def test_options_in_python_win_over_those_in_the_url() -> None:
     assert parsed.ours == {"local_queue": True}
     assert parsed.theirs["client_name"] == "b"
     assert (parsed.theirs["username"], parsed.theirs["password"], parsed.theirs["db"]) == ("u", "p", 5)
+
+
+TAKEN: dict[str, _options.Reader] = {
+    "on": _options.flag,
+    "places": _options.count(1, 9),
+    "limit": _options.seconds(60),
+    "file": _options.path,
+    "word": _options.text,
+}
+
+
+def test_options_read_the_same_from_a_query_and_from_python() -> None:
+    query = _options.gather("on=Yes&places=3&limit=1.5&file=/f&word=", {})
+    python = {"on": True, "places": 3, "limit": 1.5, "file": Path("/f"), "word": ""}
+    expected = {"on": True, "places": 3, "limit": 1.5, "file": "/f", "word": ""}
+    assert _options.read(query, TAKEN, scheme="x") == expected
+    assert _options.read(python, TAKEN, scheme="x") == expected
+
+
+def test_an_option_that_is_none_was_not_given() -> None:
+    assert _options.read({"on": None, "word": None}, TAKEN, scheme="x") == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"on": 2}, "on must be true or false, not 2"),
+        ({"places": 0}, "places must be a whole number of 1..9, not 0"),
+        ({"places": 10}, "places must be a whole number of 1..9, not 10"),
+        ({"places": 2.5}, "places must be a whole number of 1..9, not 2.5"),
+        ({"places": True}, "places must be a whole number of 1..9, not True"),
+        ({"places": "1_0"}, "places must be a whole number of 1..9, not '1_0'"),
+        ({"limit": "nan"}, "limit must be a positive number of seconds up to 60, not 'nan'"),
+        ({"limit": 61}, "limit must be a positive number of seconds up to 60, not 61"),
+        ({"limit": []}, "limit must be a positive number of seconds up to 60, not []"),
+        ({"file": 7}, "file must be a path, not int"),
+        ({"word": b"s3cr3t"}, "word must be text, not bytes"),
+        ({"other": 1}, "unknown option 'other' for x://: it takes file, limit, on, places, word"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_one_sentence(given: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        _options.read(given, TAKEN, scheme="x")
+    assert str(caught.value) == says
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """What an `etcd://` URL and its options say, checked before anything is sent."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
+from asyncdlock import _options
 from asyncdlock.backend import redact
 
 DEFAULT_PORT = 2379
@@ -55,15 +56,7 @@ def parse(url: str, options: Mapping[str, Any]) -> Settings:
             raise ValueError(f"{shown!r}: credentials are written user:password@host")
         values["user"], values["password"] = unquote(user), unquote(password)
 
-    given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
-    for name, value in {**given, **options}.items():
-        convert = _OPTIONS.get(name)
-        if convert is None:
-            raise ValueError(f"{shown!r}: unknown option {name!r}; etcd takes {', '.join(_OPTIONS)}")
-        try:
-            values[name] = convert(value)
-        except (TypeError, ValueError) as wrong:
-            raise ValueError(f"{shown!r}: option {name}={value!r} is not valid: {wrong}") from None
+    values |= _options.read(_options.gather(query, options), _OPTIONS, scheme=scheme)
     settings = Settings(**values)
     _check(settings, shown)
     return settings
@@ -93,51 +86,17 @@ def _check(settings: Settings, shown: str) -> None:
         raise ValueError(f"{shown!r}: user and password come together")
 
 
-def _flag(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    known = {
-        "1": True,
-        "true": True,
-        "on": True,
-        "yes": True,
-        "0": False,
-        "false": False,
-        "off": False,
-        "no": False,
-    }
-    if str(value).lower() not in known:
-        raise ValueError("it is either true or false")
-    return known[str(value).lower()]
-
-
-def _seconds(value: Any) -> float:
-    number = float(value)
-    if not 0 < number < 3600:
-        raise ValueError("it is a positive number of seconds")
-    return number
-
-
-def _count(least: int) -> Callable[[Any], int]:
-    def convert(value: Any) -> int:
-        number = int(value)
-        if number < least:
-            raise ValueError(f"it is at least {least}")
-        return number
-
-    return convert
-
-
-_OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "user": str,
-    "password": str,
-    "ca_file": str,
-    "cert_file": str,
-    "key_file": str,
-    "timeout": _seconds,
-    "attempt_timeout": _seconds,
-    "min_ttl": _count(1),
-    "local_queue": _flag,
-    "local_handoffs": _count(0),
+_PATIENCE = _options.seconds(most=3600)
+_OPTIONS: dict[str, _options.Reader] = {
+    "user": _options.text,
+    "password": _options.text,
+    "ca_file": _options.path,
+    "cert_file": _options.path,
+    "key_file": _options.path,
+    "timeout": _PATIENCE,
+    "attempt_timeout": _PATIENCE,
+    "min_ttl": _options.count(1),
+    "local_queue": _options.flag,
+    "local_handoffs": _options.count(),
 }
 assert set(_OPTIONS) <= {field.name for field in fields(Settings)}

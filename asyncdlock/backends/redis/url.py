@@ -1,14 +1,14 @@
 """What a Redis URL and its options say: where the servers are, and how to open a connection."""
 
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from redis.asyncio.connection import parse_url
 
+from asyncdlock import _options
 from asyncdlock.backend import redact
 from asyncdlock.backends.redis.openers import opener_for, sentinel_opener
 from asyncdlock.backends.redis.wire import Opener
@@ -17,13 +17,28 @@ _TOPOLOGIES = ("single", "sentinel", "cluster")
 _DATABASE = re.compile(r"/?|/[0-9]+")
 _INDEPENDENT = "independent"  # several servers that know nothing of each other: redlock://
 
-Converters = Mapping[str, Callable[[Any], Any]]
+_READERS: dict[type, _options.Reader] = {
+    bool: _options.flag,
+    int: _options.count(),
+    float: _options.seconds(),
+    str: _options.text,
+}
+_EVERYWHERE: dict[str, type] = {
+    "topology": str,
+    "service": str,
+    "call_timeout": float,
+    "sentinel_username": str,
+    "sentinel_password": str,
+}
+_REFUSED = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisURL:
     """A parsed URL. `ours` holds the backend's options, `theirs` those for redis-py's connections."""
 
+    scheme: str
+    known: list[str]
     topology: str
     hosts: list[tuple[str, int]]
     service: str
@@ -34,41 +49,39 @@ class RedisURL:
     sentinel_login: dict[str, Any]
 
     @classmethod
-    def parse(cls, url: str, options: Mapping[str, Any], known: Converters) -> "RedisURL":
+    def parse(cls, url: str, options: Mapping[str, Any], known: Mapping[str, type]) -> "RedisURL":
         """Read `url` and `options`; an option given in both is taken from `options`.
+
+        `known` are the options of one backend: `bool`, a whole number (`int`), seconds (`float`) or text.
+        What is neither there nor common to all is redis-py's.
 
         :raises ValueError: what is wrong, in one sentence; never shows the password.
         """
         parts = urlsplit(url)
         scheme = parts.scheme.removesuffix("-queue")
-        query: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
-        given = query | dict(options)
-        topology = given.pop("topology", "single")
+        given = _options.gather(parts.query, options)
+        named_in_url = _options.gather(parts.query, {}).keys() - options.keys()
+        common = _options.take(given, {name: _READERS[kind] for name, kind in _EVERYWHERE.items()})
+        ours = _options.take(given, {name: _READERS[kind] for name, kind in known.items()})
+        topology = common.get("topology", "single")
         if topology not in (*_TOPOLOGIES, _INDEPENDENT):
             raise ValueError(f"topology must be one of {', '.join(_TOPOLOGIES)}, not {topology!r}")
-        ours = {
-            name: _convert(name, given.pop(name), convert) for name, convert in known.items() if name in given
-        }
-        service = given.pop("service", "mymaster")
-        call_timeout = _convert("call_timeout", given.pop("call_timeout", 5.0), float)
         login = {
-            name: given.pop(f"sentinel_{name}")
+            name: common[f"sentinel_{name}"]
             for name in ("username", "password")
-            if f"sentinel_{name}" in given
+            if f"sentinel_{name}" in common
         }
         hosts = (
             [] if scheme == "unix" else _hosts(parts.netloc, 26379 if topology == "sentinel" else 6379, url)
         )
         if scheme != "unix" and not _DATABASE.fullmatch(parts.path):
             raise ValueError(f"bad database in {redact(url)!r}: it must be a number, as in redis://host/0")
-        if not 0 < call_timeout < math.inf:
-            raise ValueError("call_timeout must be a positive number of seconds")
         if topology == "single" and len(hosts) > 1:
             raise ValueError(
                 f"{redact(url)!r} names {len(hosts)} hosts: say ?topology=cluster or ?topology=sentinel"
             )
         # Options given in Python may be objects; only what stood in the URL goes back into it.
-        left_in_url = {name: value for name, value in given.items() if name in query and name not in options}
+        left_in_url = {name: value for name, value in given.items() if name in named_in_url}
         plain = urlunsplit((scheme, _authority(parts.netloc, hosts), parts.path, urlencode(left_in_url), ""))
         theirs = {name: value for name, value in given.items() if name not in left_in_url}
         try:
@@ -76,10 +89,12 @@ class RedisURL:
         except ValueError as error:
             raise ValueError(f"bad Redis URL {redact(url)!r}: {error}") from None
         return cls(
+            scheme=parts.scheme,
+            known=sorted({**_EVERYWHERE, **known}),
             topology=topology,
             hosts=hosts,
-            service=service,
-            call_timeout=call_timeout,
+            service=common.get("service", "mymaster"),
+            call_timeout=common.get("call_timeout", 5.0),
             encrypted=scheme == "rediss",
             ours=ours,
             theirs=parsed | theirs,
@@ -94,7 +109,7 @@ class RedisURL:
         try:
             return opener_for(self.theirs | {"host": host, "port": port})
         except TypeError as error:
-            raise ValueError(f"unknown option for Redis: {error}") from None
+            raise self._unknown(error) from None
 
     def opener(self) -> Opener:
         """Opens connections to the single server, or to the primary that the sentinels name.
@@ -112,22 +127,16 @@ class RedisURL:
                 )
             return opener_for(self.theirs)
         except TypeError as error:
-            raise ValueError(f"unknown option for Redis: {error}") from None
+            raise self._unknown(error) from None
 
-
-def _convert(name: str, value: Any, convert: Callable[[Any], Any]) -> Any:
-    if convert is bool:
-        word = str(value).lower()
-        if word not in ("true", "false", "1", "0", "on", "off", "yes", "no"):
-            raise ValueError(f"{name} must be true or false, not {value!r}")
-        return word in ("true", "1", "on", "yes")
-    try:
-        number = convert(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, not {value!r}") from None
-    if not number >= 0:
-        raise ValueError(f"{name} must not be negative")
-    return number
+    def _unknown(self, error: TypeError) -> ValueError:
+        """redis-py refused what none of ours took."""
+        refused = _REFUSED.search(str(error))
+        if refused is None:
+            return ValueError(f"unknown option for Redis: {error}")
+        return _options.unknown(
+            refused[1], self.scheme, [*self.known, "and what redis-py's connections take"]
+        )
 
 
 def _hosts(netloc: str, default_port: int, url: str) -> list[tuple[str, int]]:

@@ -1,12 +1,11 @@
 """Reads `zookeeper://[user:password@]host[:port],…[/chroot][?option=value…]`."""
 
-import os
 import re
 import ssl
-from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
+from asyncdlock import _options
 from asyncdlock.backend import redact
 from asyncdlock.backends.zookeeper.backend import FENCE_SCALE, ZooKeeperBackend
 from asyncdlock.backends.zookeeper.session import Ensemble
@@ -31,15 +30,12 @@ def from_url(url: str, **options: Any) -> ZooKeeperBackend:
     """
     parts = urlsplit(url)
     shown = redact(url)
-    given: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True)) | options
-    for name in given.keys() - _OPTIONS.keys():
-        raise ValueError(f"unknown option {name!r} for zookeeper://: it takes {', '.join(sorted(_OPTIONS))}")
     login, _, hosts = parts.netloc.rpartition("@")
     values: dict[str, Any] = {
         "user": unquote(login.partition(":")[0]),
         "password": unquote(login.partition(":")[2]),
     }
-    values |= {name: read(name, given[name]) for name, read in _OPTIONS.items() if name in given}
+    values |= _options.read(_options.gather(parts.query, options), _OPTIONS, scheme=parts.scheme)
     user, password = values.pop("user"), values.pop("password")
     if bool(user) != bool(password):
         raise ValueError(f"{shown!r} needs both a user and a password: zookeeper://user:password@host")
@@ -86,62 +82,15 @@ def _chroot(path: str, url: str) -> str:
     return chroot
 
 
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be text, not {type(value).__name__}")
-    return value
-
-
-def _file(name: str, value: Any) -> str:
-    try:
-        return os.fsdecode(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a path, not {type(value).__name__}") from None
-
-
-def _flag(name: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    known = {
-        "true": True,
-        "on": True,
-        "1": True,
-        "yes": True,
-        "false": False,
-        "off": False,
-        "0": False,
-        "no": False,
-    }
-    if str(value).lower() not in known:
-        raise ValueError(f"{name} must be true or false, not {value!r}")
-    return known[str(value).lower()]
-
-
-def _seconds(name: str, value: Any) -> float:
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ValueError(f"{name} must be a positive number of seconds, not {value!r}")
-    return seconds
-
-
-def _handoffs(name: str, value: Any) -> int:
-    if not re.fullmatch(r"\d{1,9}", str(value)) or int(value) >= FENCE_SCALE:
-        raise ValueError(f"{name} must be a whole number of 0..{FENCE_SCALE - 1}, not {value!r}")
-    return int(value)
-
-
-_OPTIONS: dict[str, Callable[[str, Any], Any]] = {
-    "ca_file": _file,
-    "cert_file": _file,
-    "connect_timeout": _seconds,
-    "containers": _flag,
-    "key_file": _file,
-    "local_handoffs": _handoffs,
-    "local_queue": _flag,
-    "password": _text,
-    "tls": _flag,
-    "user": _text,
+_OPTIONS: dict[str, _options.Reader] = {
+    "ca_file": _options.path,
+    "cert_file": _options.path,
+    "connect_timeout": _options.seconds(),
+    "containers": _options.flag,
+    "key_file": _options.path,
+    "local_handoffs": _options.count(most=FENCE_SCALE - 1),
+    "local_queue": _options.flag,
+    "password": _options.text,
+    "tls": _options.flag,
+    "user": _options.text,
 }
