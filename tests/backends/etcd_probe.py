@@ -1,37 +1,15 @@
-"""What tests of the etcd backend need: the server's own view, a lossy proxy, exact cancellation."""
+"""What tests of the etcd backend need: the server's own view, and a lossy proxy."""
 
 import asyncio
 import base64
 import contextlib
-import types
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 import aiohttp
 
-from asyncdlock.types import Claim, Owners
 from harness.servers import EtcdNode
-
-T = TypeVar("T")
-_owners = Owners()
-
-
-def claim(key: str, ttl: float = 30.0) -> Claim:
-    """A fresh attempt on `key`."""
-    return Claim(key, _owners.new(), ttl)
-
-
-async def until(condition: Callable[[], Awaitable[bool] | object], what: str, within: float = 30.0) -> None:
-    """Wait for a condition instead of for a time."""
-    try:
-        async with asyncio.timeout(within):
-            while True:
-                holds = condition()
-                if await holds if isinstance(holds, Awaitable) else holds:
-                    return
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"not within {within:g} s: {what}") from None
+from tests.backends.support import until
 
 
 class Entry(NamedTuple):
@@ -168,41 +146,3 @@ class Proxy:
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError
-
-
-@types.coroutine
-def _counted(work: Coroutine[Any, Any, T], step: int) -> Generator[Any, Any, T]:
-    """Run `work`, and cancel the task while it is suspended for the `step`-th time."""
-    suspended = 0
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None
-    try:
-        waiting = work.send(None)
-        while True:
-            suspended += 1
-            if suspended == step:
-                loop.call_soon(task.cancel)
-            try:
-                got = yield waiting
-            except BaseException as error:
-                waiting = work.throw(error)
-            else:
-                waiting = work.send(got)
-    except StopIteration as finished:
-        result: T = finished.value
-        return result
-
-
-async def cancelled_at(step: int, work: Coroutine[Any, Any, T]) -> bool:
-    """Run `work` in a task and cancel it at its `step`-th await; was it there to be cancelled?"""
-
-    async def run() -> T:
-        return await _counted(work, step)
-
-    task = asyncio.create_task(run())
-    await asyncio.wait({task})
-    if task.cancelled():
-        return True
-    task.result()
-    return False

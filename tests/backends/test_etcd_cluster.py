@@ -12,7 +12,8 @@ from asyncdlock.types import Claim, LeaseState
 from harness import servers
 from harness.servers import EtcdCluster, EtcdNode
 from harness.servers.etcd_cluster import EtcdFlavour
-from tests.backends.etcd_probe import Probe, Proxy, claim, until
+from tests.backends.etcd_probe import Probe, Proxy
+from tests.backends.support import claim, until
 
 
 @contextlib.asynccontextmanager

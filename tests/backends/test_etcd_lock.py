@@ -11,7 +11,8 @@ from asyncdlock.backends.etcd import FENCE_SCALE, EtcdBackend, from_url
 from asyncdlock.errors import LockError
 from asyncdlock.types import LeaseState
 from harness.servers import EtcdCluster
-from tests.backends.etcd_probe import Probe, claim, until
+from tests.backends.etcd_probe import Probe
+from tests.backends.support import claim, until
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from asyncdlock.backends.etcd import EtcdBackend, from_url, keeper
 from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import LeaseState
 from harness.servers import EtcdCluster
-from tests.backends.etcd_probe import Probe, Proxy, cancelled_at, claim, until
+from tests.backends.etcd_probe import Probe, Proxy
+from tests.backends.support import cancelled_at, claim, until
 
 
 @pytest.fixture

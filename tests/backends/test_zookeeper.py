@@ -4,8 +4,8 @@ import asyncio
 import os
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,77 +16,19 @@ from asyncdlock.backend import open_backend
 from asyncdlock.backends.zookeeper import FENCE_SCALE, ZooKeeperBackend
 from asyncdlock.client import LockClient, connect
 from asyncdlock.errors import AcquireTimeout, BackendError, BackendUnavailable, LockError
-from asyncdlock.types import Claim, Grant, LeaseState, Owners
+from asyncdlock.types import Claim, Grant, LeaseState
 from harness import servers
 from harness.servers.ports import free_port
 from harness.servers.tls import make_certificates
 from harness.servers.zookeeper_ensemble import ZooKeeperNode
-
-TTL = 10.0
-_owners = Owners()
-
-
-def claim(key: str, ttl: float = TTL) -> Claim:
-    return Claim(key, _owners.new(), ttl)
-
-
-@pytest.fixture
-def key() -> str:
-    return f"k-{uuid.uuid4().hex[:12]}"
-
-
-@asynccontextmanager
-async def opened(url: str, **options: object) -> AsyncIterator[ZooKeeperBackend]:
-    backend = open_backend(url, options)
-    assert isinstance(backend, ZooKeeperBackend)
-    try:
-        yield backend
-    finally:
-        await backend.aclose()
+from tests.backends.support import claim, until
+from tests.backends.zookeeper_probe import kazoo_client, opened, queue_of, watched_paths, watches_of
 
 
 @pytest.fixture
 async def backend(zookeeper_url: str) -> AsyncIterator[ZooKeeperBackend]:
     async with opened(zookeeper_url) as backend:
         yield backend
-
-
-@contextmanager
-def kazoo_client(url: str) -> Iterator[KazooClient]:
-    client = KazooClient(url.removeprefix("zookeeper://"))
-    client.start()
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
-
-
-@pytest.fixture
-def kazoo(zookeeper_url: str) -> Iterator[KazooClient]:
-    with kazoo_client(zookeeper_url) as client:
-        yield client
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    try:
-        async with asyncio.timeout(30):
-            while not condition():
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        pytest.fail(f"never happened: {what}")
-
-
-def queue_of(kazoo: KazooClient, key: str) -> list[str]:
-    path = f"/locks/{key}"
-    children: list[str] = kazoo.get_children(path) if kazoo.exists(path) else []
-    return children
-
-
-def watched_paths(kazoo: KazooClient) -> str:
-    """What the server answers to `wchp`: every watched path."""
-    answer: str = kazoo.command(b"wchp")
-    return answer
 
 
 # What stands on the server
@@ -321,8 +263,7 @@ async def test_one_release_wakes_one_of_a_thousand_waiters(backend: ZooKeeperBac
         granted.put_nowait((await backend.acquire(mine)).claim)
 
     tasks = [asyncio.create_task(wait(mine)) for mine in waiters]
-    while sum(map(len, backend._sessions[TTL]._watchers.values())) < 1000:
-        await asyncio.sleep(0.01)
+    await until(lambda: watches_of(backend) == 1000, "a thousand watches")
     events, commands = backend.events, backend.commands
     for handoffs in range(1, 6):
         await backend.release(held)
@@ -341,8 +282,7 @@ async def test_a_thousand_waiters_that_arrive_together_read_the_queue_once(
     await backend.acquire(claim(key))
     before = backend.commands
     tasks = [asyncio.create_task(backend.acquire(claim(key))) for _ in range(1000)]
-    while sum(map(len, backend._sessions[TTL]._watchers.values())) < 1000:
-        await asyncio.sleep(0.01)
+    await until(lambda: watches_of(backend) == 1000, "a thousand watches")
     assert backend.commands - before <= 2 * 1000 + 10  # a create and a watch each, a few listings
     for task in tasks:
         task.cancel()
@@ -394,7 +334,7 @@ async def test_an_acquire_cancelled_at_any_step_leaves_no_node_and_no_watch(
         assert not await backend.release(mine)
         assert len(queue_of(kazoo, key)) == 1
         assert key not in watched_paths(kazoo)
-        assert not backend._sessions[TTL]._watchers
+        assert watches_of(backend) == 0
         assert mine.owner not in backend._places
         await backend.release(held)
 

@@ -3,33 +3,22 @@
 import asyncio
 import contextlib
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 
 import pytest
 from kazoo.client import KazooClient
 
-from asyncdlock.backend import open_backend
 from asyncdlock.backends.zookeeper import ZooKeeperBackend
 from asyncdlock.client import connect
 from asyncdlock.errors import BackendUnavailable, LockLost
-from asyncdlock.types import Claim, LeaseState, Owners
+from asyncdlock.types import LeaseState
 from harness import servers
+from tests.backends.support import claim, until
+from tests.backends.zookeeper_probe import opened, queue_of, watches_of
 
 pytestmark = pytest.mark.faults
 
 TTL = 1.0
-_owners = Owners()
-
-
-def claim(key: str, ttl: float = TTL) -> Claim:
-    return Claim(key, _owners.new(), ttl)
-
-
-@pytest.fixture
-def key() -> str:
-    return f"k-{uuid.uuid4().hex[:12]}"
 
 
 class Link:
@@ -89,16 +78,6 @@ class Link:
         await asyncio.gather(*self._pumps, return_exceptions=True)
 
 
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[ZooKeeperBackend]:
-    backend = open_backend(url, {})
-    assert isinstance(backend, ZooKeeperBackend)
-    try:
-        yield backend
-    finally:
-        await backend.aclose()
-
-
 @pytest.fixture
 async def link(shared_zookeeper: servers.ZooKeeperEnsemble) -> AsyncIterator[Link]:
     link = Link(shared_zookeeper[0].address)
@@ -113,30 +92,6 @@ async def backend(link: Link) -> AsyncIterator[ZooKeeperBackend]:
         link.restore()
 
 
-@pytest.fixture
-def kazoo(zookeeper_url: str) -> Iterator[KazooClient]:
-    client = KazooClient(zookeeper_url.removeprefix("zookeeper://"))
-    client.start()
-    yield client
-    client.stop()
-    client.close()
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    try:
-        async with asyncio.timeout(60):
-            while not condition():
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        pytest.fail(f"never happened: {what}")
-
-
-def queue_of(kazoo: KazooClient, key: str) -> list[str]:
-    path = f"/locks/{key}"
-    children: list[str] = kazoo.get_children(path) if kazoo.exists(path) else []
-    return children
-
-
 # Lost replies
 
 
@@ -144,7 +99,7 @@ async def test_a_lost_reply_finds_its_node_again(
     backend: ZooKeeperBackend, link: Link, kazoo: KazooClient, key: str
 ) -> None:
     """Not two nodes, of which the first would block the second."""
-    await backend.acquire(claim("warm-up"))
+    await backend.acquire(claim("warm-up", TTL))
     mine = claim(key, TTL)
     link.replies_pass.clear()
     taking = asyncio.create_task(backend.acquire(mine))
@@ -161,8 +116,8 @@ async def test_a_lost_reply_finds_its_node_again(
 async def test_a_cancelled_acquire_whose_reply_was_lost_is_undone(
     backend: ZooKeeperBackend, link: Link, kazoo: KazooClient, key: str
 ) -> None:
-    await backend.acquire(claim("warm-up"))
-    mine = claim(key)
+    await backend.acquire(claim("warm-up", TTL))
+    mine = claim(key, TTL)
     link.replies_pass.clear()
     taking = asyncio.create_task(backend.acquire(mine))
     await until(lambda: len(queue_of(kazoo, key)) == 1, "the server makes the node")
@@ -179,8 +134,8 @@ async def test_a_cancelled_acquire_is_undone_behind_its_own_request_in_flight(
     backend: ZooKeeperBackend, link: Link, kazoo: KazooClient, key: str
 ) -> None:
     """The create has not even reached the server when the release is called."""
-    await backend.acquire(claim("warm-up"))
-    mine = claim(key)
+    await backend.acquire(claim("warm-up", TTL))
+    mine = claim(key, TTL)
     link.requests_pass.clear()
     taking = asyncio.create_task(backend.acquire(mine))
     await asyncio.sleep(0.05)
@@ -197,7 +152,7 @@ async def test_a_cancelled_acquire_is_undone_behind_its_own_request_in_flight(
 async def test_a_release_whose_reply_was_lost_counts_as_done(
     backend: ZooKeeperBackend, link: Link, kazoo: KazooClient, key: str
 ) -> None:
-    mine = claim(key)
+    mine = claim(key, TTL)
     await backend.acquire(mine)
     link.replies_pass.clear()
     releasing = asyncio.create_task(backend.release(mine))
@@ -213,7 +168,7 @@ async def test_a_release_whose_reply_was_lost_counts_as_done(
 async def test_a_suspended_session_is_unknown_and_resumes(
     backend: ZooKeeperBackend, link: Link, kazoo: KazooClient, key: str
 ) -> None:
-    grant = await backend.acquire(claim(key))
+    grant = await backend.acquire(claim(key, TTL))
     before = queue_of(kazoo, key)
     link.silence()
     link.cut()
@@ -228,17 +183,17 @@ async def test_a_suspended_session_is_unknown_and_resumes(
 async def test_a_session_that_expires_is_a_lost_lease(
     backend: ZooKeeperBackend, link: Link, zookeeper_url: str, key: str
 ) -> None:
-    grant = await backend.acquire(claim(key))
+    grant = await backend.acquire(claim(key, TTL))
     async with opened(zookeeper_url) as other:
         link.silence()
-        successor = await other.acquire(claim(key))
+        successor = await other.acquire(claim(key, TTL))
         assert successor.fence > grant.fence
         link.restore()
         await until(lambda: backend._sessions[TTL].expired, "the client learns of it")
         assert list(await backend.renew([grant])) == [LeaseState.LOST]
         assert not await backend.release(grant.claim)
         assert list(await other.renew([successor])) == [LeaseState.RENEWED]
-    await backend.acquire(claim(key))
+    await backend.acquire(claim(key, TTL))
 
 
 async def test_a_body_learns_that_its_session_expired(link: Link, key: str) -> None:
@@ -257,7 +212,7 @@ async def test_a_waiter_whose_session_expired_never_succeeds_by_its_old_place(
     async with opened(zookeeper_url) as other:
         first, second = claim(key, 10.0), claim(key, 10.0)
         await other.acquire(first)
-        waiting = asyncio.create_task(backend.acquire(claim(key)))
+        waiting = asyncio.create_task(backend.acquire(claim(key, TTL)))
         await until(lambda: len(queue_of(kazoo, key)) == 2, "the waiter queues")
         taking = asyncio.create_task(other.acquire(second))
         await until(lambda: len(queue_of(kazoo, key)) == 3, "another one queues behind it")
@@ -276,7 +231,7 @@ async def test_a_waiter_whose_session_expired_never_succeeds_by_its_old_place(
 async def test_a_loop_that_is_stuck_loses_its_session(zookeeper_url: str, key: str) -> None:
     """The heartbeat belongs to the loop that does the work; in a thread it would hide the stall."""
     async with opened(zookeeper_url) as backend, opened(zookeeper_url) as other:
-        grant = await backend.acquire(claim(key))
+        grant = await backend.acquire(claim(key, TTL))
         successor = asyncio.create_task(other.acquire(claim(key, 10.0)))
         await asyncio.sleep(0.1)
         time.sleep(2.5 * TTL)
@@ -320,8 +275,8 @@ async def test_a_server_that_stays_away_fails_those_who_wait_and_serves_again(
     zookeeper_server: servers.ZooKeeperEnsemble, key: str
 ) -> None:
     async with opened(f"{zookeeper_server.url}?connect_timeout=0.5") as backend:
-        await backend.acquire(claim(key))
-        waiting = asyncio.create_task(backend.acquire(claim(key)))
+        await backend.acquire(claim(key, TTL))
+        waiting = asyncio.create_task(backend.acquire(claim(key, TTL)))
         await asyncio.sleep(0.1)
         zookeeper_server[0].kill()
         with pytest.raises(BackendUnavailable, match="cannot reach ZooKeeper") as caught:
@@ -408,7 +363,7 @@ async def test_a_leader_killed_under_load_admits_no_two_holders_and_leaves_nothi
         stop = True
         await asyncio.gather(*tasks)
         assert not one._places
-        assert not any(session._watchers for backend in (one, two) for session in backend._sessions.values())
+        assert watches_of(one) == watches_of(two) == 0
     assert fences == sorted(set(fences))
     await leader.start()
     async with opened(zookeeper_ensemble.url) as backend:
