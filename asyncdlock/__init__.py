@@ -14,6 +14,7 @@ from asyncdlock.errors import (
     StaleFence,
 )
 from asyncdlock.handle import Handle
+from asyncdlock.reentrant import ReentrantLock
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "LockLost",
     "QueueFull",
     "QuorumError",
+    "ReentrantLock",
     "StaleFence",
     "connect",
     "register",
