@@ -226,7 +226,8 @@ async def test_closing_leaves_nothing_on_the_server(etcd_url: str, probe: Probe)
 async def test_etcdctl_and_this_library_stand_in_one_queue(
     backend: EtcdBackend, shared_etcd: EtcdCluster, probe: Probe, tmp_path: Path
 ) -> None:
-    """Mixed arrivals are served in order, and never two at a time."""
+    """Fifty of each, mixed: served in the order of arrival, and never two at a time."""
+    arrivals = 100
     journal, inside = tmp_path / "journal", tmp_path / "inside"
     etcdctl = shared_etcd[0].binary.with_name("etcdctl")
     # mkdir fails when somebody else is inside.
@@ -259,13 +260,13 @@ async def test_etcdctl_and_this_library_stand_in_one_queue(
         return await child.wait()
 
     turns: list[asyncio.Task[int]] = []
-    for turn in range(12):
+    for turn in range(arrivals):
         turns.append(asyncio.create_task(ours(turn) if turn % 2 else theirs(turn)))
         await probe.waits("wire:etcdctl", turn + 2)
     assert not journal.exists()
     await backend.release(first)
-    assert await asyncio.gather(*turns) == [0] * 12
-    assert journal.read_text().split() == [str(turn) for turn in range(12)]
+    assert await asyncio.gather(*turns) == [0] * arrivals
+    assert journal.read_text().split() == [str(turn) for turn in range(arrivals)]
 
 
 async def test_two_hundred_contenders_are_served_in_queue_order(backend: EtcdBackend, probe: Probe) -> None:
