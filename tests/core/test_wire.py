@@ -68,7 +68,7 @@ async def cancelled(task: "asyncio.Task[Any]") -> None:
 
 
 def test_the_private_attributes_of_redis_py_exist() -> None:
-    """`_take_over` relies on them: a redis-py that renames them must fail here and not in production."""
+    """`take_over` relies on them: a redis-py that renames them must fail here and not in production."""
     connection = Connection()
     assert isinstance(connection, AbstractConnection)
     assert connection._reader is None

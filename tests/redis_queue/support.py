@@ -101,7 +101,7 @@ async def waiters(
 
 async def first_look_is_over(client: LockClient, holder: asyncdlock.Handle) -> None:
     """Who waits for a holder that will tell looks once, and then as rarely as its patience allows."""
-    await backend_of(holder._client)._messages.listen(holder.claim)
+    await backend_of(holder._client)._queue.listen(holder.claim)
 
     async def over() -> bool:
         timer = backend_of(client)._lines["k"].timer

@@ -27,7 +27,7 @@ def nothing_is_remembered(client: LockClient) -> None:
     assert not backend._lines
     assert not backend._early
     assert not backend._asking
-    assert not backend._joining_again
+    assert not backend._lookout.joining_again
     assert not backend._tasks
 
 

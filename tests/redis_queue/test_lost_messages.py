@@ -8,7 +8,7 @@ import pytest
 
 import asyncdlock
 from asyncdlock import LockClient
-from asyncdlock.backends.redis.queue import RELEASE, WATCH
+from asyncdlock.backends.redis.queue_server import RELEASE, WATCH
 from harness.faults import Link, Way, open_link
 from harness.servers import RedisNode
 from tests.redis_queue.support import (
@@ -183,7 +183,7 @@ async def test_a_waiter_cancelled_while_it_joins_again_leaves_the_queue(node: Re
             for script in (RELEASE, WATCH):
                 await node.command("SCRIPT", "LOAD", script.source)
             forgetting = asyncio.create_task(node.command("DEL", "queue:{k}", "sessions:{k}"))
-            await eventually_now(lambda: bool(backend._joining_again))
+            await eventually_now(lambda: bool(backend._lookout.joining_again))
             node.pause()
             await asyncio.sleep(0)  # the request to join again is on its way
             waiter.cancel()
@@ -215,7 +215,7 @@ async def test_a_look_that_starts_when_the_last_waiter_leaves_is_no_error(
             waiter.cancel()
             for _ in range(moment):
                 await asyncio.sleep(0)
-            backend._start_look(line)
+            backend._lookout._start_look(line)
             looks = set(backend._tasks)
             if looks:
                 await asyncio.wait(looks)

@@ -1,15 +1,11 @@
-"""The wire: one connection that all tasks of a process share.
+"""The wire: one connection that all tasks of a process share, and that opens itself when used.
 
-redis-py opens the connection: TLS, AUTH, HELLO, SELECT, Sentinel. Then the wire owns the stream.
-The commands of a loop tick leave in a few large writes, hiredis parses the replies, and because Redis answers
-in order, the n-th reply belongs to the n-th command.
+redis-py opens the connection: TLS, AUTH, HELLO, SELECT, Sentinel. Then a `Stream` owns it, and the wire
+owns the stream, until it is lost and another takes its place.
 
-- A cancelled call leaves its slot in place: the reply is read and dropped, the stream stays in step.
-- A server that answers nothing for `call_timeout` seconds loses the connection.
 - A lost connection fails every call in flight as *indefinite*: it may have been carried out.
-- While the transport's buffer is full, callers wait before they send.
-
-All that is private to redis-py and used here is in `_take_over`.
+- While there is no connection yet, or its buffer is full, callers stand in line, in order.
+- What stood in line when no connection could be had fails as *definite*: nothing of it was sent.
 """
 
 import asyncio
@@ -18,21 +14,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import hiredis
 from redis.asyncio.connection import AbstractConnection
 
 from asyncdlock._backoff import jittered
-from asyncdlock.backends.redis.replies import error_from_redis_py, error_from_reply
+from asyncdlock.backends.redis.replies import error_from_redis_py
+from asyncdlock.backends.redis.stream import Stream, pack, take_over
 from asyncdlock.errors import BackendError, BackendUnavailable
 
 Opener = Callable[[], Awaitable[AbstractConnection]]
 PushHandler = Callable[[list[Any]], None]
-
-# Commands written at once at most: the server works on these while more are made. Without a limit the
-# two take turns, and each waits for the other half of the time.
-_WRITE_AFTER = 48
-_NOTHING = object()
-_pack: Callable[[tuple[str | int, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
 
 class Wire:
@@ -54,7 +44,7 @@ class Wire:
         """Gets every message that is not a reply."""
         self.on_lost: Callable[[], None] | None = None
         """Called when an open connection is lost."""
-        self._stream: _Stream | None = None
+        self._stream: Stream | None = None
         self._opening: asyncio.Task[None] | None = None
         # Requests that wait for the connection to open, or to take more.
         self._line: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
@@ -73,9 +63,9 @@ class Wire:
         """
         stream = self._stream
         if stream is None or stream.paused or self._line:
-            return self._stand_in_line(_pack(command))
+            return self._stand_in_line(pack(command))
         self.commands += 1
-        return stream.send(_pack(command))
+        return stream.send(pack(command))
 
     def _stand_in_line(self, packed: bytes) -> "asyncio.Future[Any]":
         """Send as soon as the connection takes it, and in order: a release must not overtake its acquire."""
@@ -147,7 +137,7 @@ class Wire:
         if stream is None or stream.paused or self._line:
             return None
         self.commands += 1
-        return stream.send(_pack(command))
+        return stream.send(pack(command))
 
     def _start_opening(self) -> "asyncio.Task[None]":
         """All who need the connection wait for the same attempt."""
@@ -182,7 +172,7 @@ class Wire:
             connection = await self._opener()
         except Exception as error:
             raise error_from_redis_py(error) from error
-        stream = _Stream(self, _take_over(connection), self._call_timeout)
+        stream = Stream(self, take_over(connection), self._call_timeout)
         if self.on_open is not None:
             try:
                 # The hook finds the stream open; whoever stands in line waits for it.
@@ -201,7 +191,7 @@ class Wire:
         if self.on_push is not None:
             self.on_push(message)
 
-    def lost(self, stream: "_Stream") -> None:
+    def lost(self, stream: "Stream") -> None:
         if self._stream is stream:
             self._stream = None
             if self._closed:
@@ -228,154 +218,7 @@ class Wire:
             await asyncio.sleep(0)  # one turn of the loop, in which the transport closes its socket
 
 
-class _Stream(asyncio.Protocol):
-    """One open connection: bytes out once per tick, replies matched in order."""
-
-    def __init__(self, wire: Wire, writer: asyncio.StreamWriter, call_timeout: float) -> None:
-        # Kept, because a StreamWriter closes its transport when it is collected.
-        self._writer = writer
-        self.transport: asyncio.WriteTransport = writer.transport
-        self.closed = False
-        self.paused = False
-        self._wire = wire
-        self._loop = asyncio.get_running_loop()
-        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
-        self._pending: deque[asyncio.Future[Any]] = deque()
-        self._unsent: list[bytes] = []
-        self._subscriptions: dict[asyncio.Future[Any], tuple[bytes, bytes]] = {}
-        self._call_timeout = call_timeout
-        # Replies counted so far, and how many there were at the last look of the stall timer.
-        self._replies = 0
-        self._replies_seen = -1
-        self._stall_timer: asyncio.TimerHandle | None = None
-        self.transport.set_protocol(self)
-
-    def send(self, packed: bytes, future: "asyncio.Future[Any] | None" = None) -> "asyncio.Future[Any]":
-        """Write `packed` at the end of this tick at the latest; its reply becomes the future's result."""
-        if future is None:
-            future = self._loop.create_future()
-        if self.closed:
-            future.set_exception(BackendUnavailable("the connection was lost", definite=True))
-            return future
-        unsent = self._unsent
-        if not self._pending:
-            # Nothing in flight: do not wait for the end of the tick.
-            self.transport.write(packed)
-            if self._stall_timer is None:
-                self._watch_for_stall()
-        elif unsent:
-            unsent.append(packed)
-            if len(unsent) == _WRITE_AFTER:
-                self._flush()
-        else:
-            unsent.append(packed)
-            self._loop.call_soon(self._flush)
-        self._pending.append(future)
-        return future
-
-    def send_subscription(self, verb: str, channel: str) -> "asyncio.Future[Any]":
-        future = self.send(_pack((verb, channel)))
-        if not self.closed:
-            # Kept until the confirmation comes, also when nobody waits for it any more.
-            self._subscriptions[future] = verb.lower().encode(), channel.encode()
-        return future
-
-    def _confirms(self, message: list[Any]) -> bool:
-        """RESP3 confirms a subscription by a message in the place of the reply; others come unasked."""
-        if not self._pending:
-            return False
-        return self._subscriptions.get(self._pending[0]) == (message[0], message[1])
-
-    def _flush(self) -> None:
-        unsent = self._unsent
-        if unsent and not self.closed:
-            self.transport.write(b"".join(unsent))
-        self._unsent = []
-
-    def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
-        next_reply = self._reader.gets
-        next_future = self._pending.popleft
-        try:
-            while (reply := next_reply()) is not _NOTHING:
-                if type(reply) is hiredis.PushNotification and not self._confirms(reply):
-                    self._wire.pushed(reply)
-                    continue
-                self._replies += 1
-                future = next_future()
-                if self._subscriptions:
-                    self._subscriptions.pop(future, None)
-                if future.done():
-                    continue
-                if isinstance(reply, hiredis.ReplyError):
-                    future.set_exception(error_from_reply(reply))
-                else:
-                    future.set_result(reply)
-        except (hiredis.ProtocolError, IndexError) as error:
-            self.close(BackendUnavailable(f"the server does not speak Redis's protocol: {error}"))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.close(BackendUnavailable(f"the connection was lost: {error or 'closed by the server'}"))
-
-    def eof_received(self) -> bool:
-        return False
-
-    def pause_writing(self) -> None:
-        self.paused = True
-
-    def resume_writing(self) -> None:
-        self.paused = False
-        self._wire.serve_line()
-
-    def _watch_for_stall(self) -> None:
-        """One timer for all calls: replies come in order, so a silent server stalls the oldest."""
-        self._replies_seen = self._replies
-        self._stall_timer = self._loop.call_later(self._call_timeout, self._look_for_stall)
-
-    def _look_for_stall(self) -> None:
-        self._stall_timer = None
-        if not self._pending:
-            return
-        if self._replies == self._replies_seen:
-            self.close(BackendUnavailable(f"the server gave no answer for {self._call_timeout:g} s"))
-        else:
-            self._watch_for_stall()
-
-    def close(self, reason: BackendUnavailable) -> None:
-        """Abort the connection and fail what is in flight."""
-        if self.closed:
-            return
-        self.closed = True
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-        self.transport.abort()
-        self._wire.lost(self)
-        for future in self._pending:
-            if not future.done():
-                future.set_exception(BackendUnavailable(str(reason), definite=False))
-        self._pending.clear()
-        self._unsent.clear()
-        self._subscriptions.clear()
-
-
 def _forget(future: "asyncio.Future[Any]") -> None:
     """Nobody waits for this one: a lost connection is no news."""
     if not future.cancelled():
         future.exception()
-
-
-def _take_over(connection: AbstractConnection) -> asyncio.StreamWriter:
-    """The stream of a connection that redis-py has set up; redis-py lets go of it.
-
-    The attributes are private to redis-py and have been the same from 5.1 to 8.1; the tests run
-    against both ends of that range.
-    """
-    reader, writer = connection._reader, connection._writer
-    assert reader is not None
-    assert writer is not None
-    if reader.at_eof() or reader.exception() is not None or writer.transport.is_closing():
-        # Told to redis-py's protocol, and never again to ours: the wire would wait for its call_timeout.
-        writer.transport.abort()
-        raise BackendUnavailable("the connection was lost while it was set up", definite=True)
-    connection._reader = connection._writer = None
-    return writer

@@ -1,0 +1,89 @@
+"""What the queue asks of its server: scripts with arguments in common, and messages on our channel."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from asyncdlock.backends.redis.base import ScriptRunner, milliseconds
+from asyncdlock.backends.redis.keys import companion, fence_key
+from asyncdlock.backends.redis.scripts import Script
+from asyncdlock.types import Claim
+
+ACQUIRE = Script("queue_common.lua", "queue_acquire.lua")
+WATCH = Script("queue_common.lua", "queue_watch.lua")
+RELEASE = Script("queue_common.lua", "queue_release.lua", done=1)
+
+
+class MessageRunner(ScriptRunner, Protocol):
+    """A server or cluster that also brings the messages of our channel."""
+
+    publish_verb: str
+    count_verb: str
+
+    def on_message(self, told: Callable[[str], None], lost: Callable[[], None]) -> None:
+        """Call `told` with each message, and `lost` when a connection is lost."""
+        ...
+
+    def channel_prefix(self, key: str) -> str:
+        """What precedes a session in the name of its channel for `key`."""
+        ...
+
+    def listening(self, claim: Claim) -> bool:
+        """Whether no message for a waiter with this claim can be missed."""
+        ...
+
+    async def listen(self, claim: Claim) -> None:
+        """Return when that is so."""
+        ...
+
+    def stop_listening(self, claim: Claim) -> None:
+        """Nobody of this session waits for the claim's key any more."""
+        ...
+
+
+class QueueServer:
+    """Runs the scripts of the queue on a server or cluster, and listens there."""
+
+    def __init__(self, messages: MessageRunner, *, patience: float) -> None:
+        self.messages = messages
+        self._patience_ms = milliseconds(patience)
+        self._deaf = False
+
+    def run(self, script: Script, claim: Claim, reserve: int, *more: str | int) -> Coroutine[Any, Any, Any]:
+        """Run `script` for a claim that gets `reserve` fences beside its own.
+
+        :raises BackendError: as the server does.
+        """
+        key, owner, ttl = claim
+        messages = self.messages
+        return messages.run(
+            script,
+            key,
+            4,
+            key,
+            fence_key(key),
+            companion("queue", key),
+            companion("sessions", key),
+            owner,
+            milliseconds(ttl),
+            reserve + 1,
+            self._patience_ms,
+            messages.publish_verb,
+            messages.channel_prefix(key),
+            *more,
+        )
+
+    def listening(self, claim: Claim) -> bool:
+        """Whether a grant to this claim would be heard of."""
+        return not self._deaf and self.messages.listening(claim)
+
+    async def listen(self, claim: Claim) -> None:
+        """Listen to our channel; refused or cancelled, the next who would wait tries again.
+
+        :raises BackendError: not permitted, or the server cannot be reached.
+        """
+        try:
+            await self.messages.listen(claim)
+        except BaseException:
+            self._deaf = True
+            raise
+        self._deaf = False
