@@ -19,6 +19,7 @@ refuses them meanwhile. Safe, but stuck: see `LockClient.raise_fence`.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -36,6 +37,7 @@ from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
 FENCE_SCALE = 16
 _MOST_NODES = FENCE_SCALE - 1
 _NODE_TIMEOUT = 0.25
+_MIN_TTL = 0.5  # of which a node has a tenth to answer
 _RENEW_CHUNK = 256
 _PATIENCE = 2.0
 
@@ -45,7 +47,7 @@ class RedlockBackend:
 
     name = "redlock"
     capabilities = Capabilities(
-        fencing=True, fifo=False, push_wakeup=False, shared=True, min_ttl=0.05, fence_floor=True
+        fencing=True, fifo=False, push_wakeup=False, shared=True, min_ttl=_MIN_TTL, fence_floor=True
     )
     local_queue = False
     local_handoffs = 0
@@ -80,6 +82,7 @@ class RedlockBackend:
         raise AssertionError("the delays never end")
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
+        await self._connect()
         sent = time.monotonic()
         key, owner, ttl_ms = claim.key, claim.owner, milliseconds(claim.ttl)
         ballot = await self._ask(
@@ -99,6 +102,15 @@ class RedlockBackend:
         if ballot.too_few_answers:
             raise ballot.error(f"no majority of {len(self._nodes)} Redis nodes answered")
         return None
+
+    async def _connect(self) -> None:
+        """Return when a majority is connected, or the time of one node is up.
+
+        A lease begins with the request, not before it: opening a connection may take longer than a
+        node has to answer.
+        """
+        if sum(node.wire.is_open for node in self._nodes) < self._quorum:
+            await self._ask(lambda node: node.wire.ready(), math.inf, yes=lambda _: True)
 
     async def _store_fence(self, claim: Claim, granted: Sequence[tuple[int, Any]]) -> int:
         """The fence, once a majority remembers it.
@@ -159,14 +171,18 @@ class RedlockBackend:
         return lambda node: node.run(RELEASE, claim.key, 1, claim.key, claim.owner)
 
     async def raise_fence(self, key: str, above: int) -> None:
-        await self._raise_counters(key, above // FENCE_SCALE + 1, 10.0)
+        # The next count gives at least (above // 16 + 1) * 16, which exceeds `above`.
+        await self._raise_counters(key, above // FENCE_SCALE, 10.0)
 
     async def aclose(self) -> None:
+        # A majority has answered; the releases of the others are still on their way.
         late = tuple(self._requests)
-        for task in late:
-            task.cancel()
         if late:
-            await asyncio.wait(late)
+            _, silent = await asyncio.wait(late, timeout=self._node_timeout)
+            for task in silent:
+                task.cancel()
+            if silent:
+                await asyncio.wait(silent)
         for node in self._nodes:
             await node.aclose()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,8 +32,12 @@ class Case:
     """Added to that URL."""
     own_place: Mapping[str, Any] = field(default_factory=dict)
     """Options that give every waiter its own place on the server."""
-    server_fixture: str = ""
-    """The fixture with a server that a test may kill; empty where there is none."""
+    ttl: float = 0.5
+    """The shortest that a loaded machine can be trusted to renew in time."""
+    crowd: int = 1000
+    """So many waiters at once are reasonable."""
+    fence_step: int = 1
+    """How much a fence exceeds the one before, or a floor, at most."""
 
     def at(self, url: str) -> str:
         """`url` for this backend."""
@@ -56,6 +61,19 @@ async def _redis_claims(url: str, key: str) -> list[str]:
         waiting = await redis.zrange(f"queue:{{{key}}}", 0, -1)
         stray = [] if waiting or not await redis.exists(f"sessions:{{{key}}}") else ["sessions"]
         return [*([] if holder is None else [holder]), *waiting, *stray]
+
+
+async def _redlock_claims(url: str, key: str) -> list[str]:
+    """What is stored on the node that stores most, once the nodes agree or will not.
+
+    A verb returns when a majority has answered; the others do what it asked a moment later.
+    """
+    nodes = url.partition("://")[2].partition("?")[0].split(",")
+    patience = time.monotonic() + 2.0
+    while True:
+        found = [await _redis_claims(f"redis://{node}", key) for node in nodes]
+        if all(one == found[0] for one in found) or time.monotonic() > patience:
+            return max(found, key=len)
 
 
 async def _etcd_claims(url: str, key: str) -> list[str]:
@@ -94,7 +112,6 @@ CASES = [
         url_fixture="redis_url",
         claims=_redis_claims,
         own_place=_OWN_PLACE,
-        server_fixture="redis_server",
     ),
     Case(
         name="redis-queue",
@@ -102,7 +119,15 @@ CASES = [
         scheme="redis-queue",
         claims=_redis_claims,
         own_place=_OWN_PLACE,
-        server_fixture="redis_server",
+    ),
+    Case(
+        name="redlock",
+        url_fixture="redlock_url",
+        query="?node_timeout=10",
+        claims=_redlock_claims,
+        ttl=2.0,  # a node has a tenth of it to answer
+        crowd=30,  # contenders split the votes
+        fence_step=20,  # 16 for each count, and the number of one of five nodes
     ),
     Case(
         name="etcd",
@@ -110,13 +135,11 @@ CASES = [
         query="?min_ttl=1",  # the fixture's election timeout allows it
         claims=_etcd_claims,
         own_place=_OWN_PLACE,
-        server_fixture="etcd_server",
     ),
     Case(
         name="zookeeper",
         url_fixture="zookeeper_url",
         claims=_zookeeper_claims,
         own_place=_OWN_PLACE,
-        server_fixture="zookeeper_server",
     ),
 ]
