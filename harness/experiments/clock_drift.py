@@ -2,7 +2,8 @@
 
 Redis ends a lease by the server's wall clock; the holder counts on its own monotonic one, less an
 allowance of one percent. A is a careful holder: it writes shortly before the end of its lease, and
-only if `handle.held` says that it may. B asks for the lock all the time.
+only if `handle.held` says that it may, or as soon as B has written before that. B asks for the lock all
+the time.
 """
 
 import asyncio
@@ -46,15 +47,15 @@ class Skew:
 SKEWS = (
     Skew(5, 0, 1.0, safe=True),
     Skew(5, 5, 1.005, safe=True),
-    Skew(5, 5, 0.5, safe=True),
     Skew(5, 2, 2.0, safe=True),
-    Skew(5, 3, 1.1, safe=False),
+    Skew(5, 3, 1.25, safe=False),
     Skew(5, 3, 2.0, safe=False),
     Skew(1, 1, 2.0, safe=False),
 )
 MORE_SKEWS = (
+    Skew(5, 5, 0.5, safe=True),
     Skew(5, 2, 10.0, safe=True),
-    Skew(5, 3, 1.25, safe=False),
+    Skew(5, 3, 1.1, safe=False),
     Skew(5, 3, 1.5, safe=False),
     Skew(5, 3, 10.0, safe=False),
     Skew(5, 5, 1.1, safe=False),
@@ -78,7 +79,8 @@ async def run(lab: Lab) -> Outcome:
     for skew in skews:
         wrong = sorted(lab.rng.sample(range(skew.nodes), skew.wrong))
         lab.plan(nodes=skew.nodes, wrong_clocks=wrong, rate=skew.rate, ttl=TTL)
-        for fence in FENCES:
+        # Where the lock is enough the fence has nothing to do: left out when time is short.
+        for fence in FENCES[:1] if lab.quick and skew.safe else FENCES:
             expected = "ok" if skew.safe or fence == "on" else "violated"
             name = f"{skew}, fence {fence}"
             plans.append(
@@ -123,7 +125,8 @@ async def _case(
             await scene.begin()
             with _clocks_noted(scene, wrong, skew.rate):
                 await a.acquire(ttl=TTL)
-                left, _ = await asyncio.gather(_take(b, a), _use(a))
+                overtaken = asyncio.Event()
+                left, _ = await asyncio.gather(_take(b, a, overtaken), _use(a, overtaken))
                 await a.leave()
     case = await _judged(scene, skew, fence, expected, left)
     panels[name] = scene.panel
@@ -137,7 +140,7 @@ def _clocks_noted(scene: Scene, wrong: Sequence[int], rate: float) -> contextlib
     return scene.journal.fault("clock rate", who=who, rate=rate)
 
 
-async def _take(b: Actor, a: Actor) -> float:
+async def _take(b: Actor, a: Actor, overtaken: asyncio.Event) -> float:
     """B asks without end, writes as soon as it holds, and leaves. How long A's lease still was then."""
     b.note("acquiring")
     async with asyncio.timeout(LONG):
@@ -151,15 +154,18 @@ async def _take(b: Actor, a: Actor) -> float:
     left = a.handle.expires_at - asked
     b.granted(handle)
     await b.write("result of B")
+    overtaken.set()
     await b.leave()
     return left
 
 
-async def _use(a: Actor) -> None:
-    """A works until shortly before the end of its lease, looks, and writes."""
+async def _use(a: Actor, overtaken: asyncio.Event) -> None:
+    """A works until shortly before the end of its lease, or until B has written; looks, and writes."""
     handle = a.handle
     assert handle is not None
-    await asyncio.sleep(handle.remaining() - TTL * MARGIN)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(handle.remaining() - TTL * MARGIN):
+            await overtaken.wait()
     if handle.held:
         await a.write("result of A")
 
@@ -192,14 +198,15 @@ async def _judged(scene: Scene, skew: Skew, fence: Fence, expected: str, left: f
 
 def _answer(cases: Sequence[Case]) -> str:
     violated = sum(case.observed == "violated" for case in cases)
+    slow = any("× 0." in case.name for case in cases)
     kept = sum(case.name.endswith("fence on") and case.observed == "ok" for case in cases)
     return (
         "By one percent, and a minority by as much as it likes. That is what the allowance and the majority "
         f"promise, and what happened. Beyond it the lock broke: in {violated} cases B was granted a lock "
         "whose holder had most carefully made sure that its lease was good, by a clock that was right. No "
         "pause was needed, and no amount of looking at the lease would have helped. A single Redis fares as "
-        "a Redlock whose majority is wrong: it has one clock to trust instead of three. Slow clocks cost "
-        "only patience.\n\n"
+        "a Redlock whose majority is wrong: it has one clock to trust instead of three."
+        f"{' Slow clocks cost only patience.' if slow else ''}\n\n"
         f"In all {kept} runs with the fence on the value stayed intact: a counter that is raised with every "
         "grant does not care what time it is."
     )

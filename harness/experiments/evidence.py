@@ -29,6 +29,7 @@ def repeat_command(experiment: Experiment, lab: Lab) -> str:
     """What to type for the same schedule."""
     words = ["python", "-m", "harness", "experiment", experiment.name]
     words += ["--quick"] if lab.quick else []
+    words += [] if lab.runs is None else ["--runs", str(lab.runs)]
     return shlex.join([*words, "--seed", str(lab.seed)])
 
 

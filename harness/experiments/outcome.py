@@ -10,6 +10,8 @@ NOT_SHOWN = "not shown"
 """Observed of a case whose schedule did not come about: it says nothing either way."""
 FAILED = "failed"
 """Observed of a case that broke down."""
+OTHERWISE = "otherwise"
+"""Observed of a prediction in words or figures that did not come true."""
 
 Fact = str | int | float | bool | None
 
@@ -72,7 +74,7 @@ class Case:
 
 def compare(name: str, holds: bool, *, prediction: str, **facts: Fact) -> Case:
     """A case that is no question of safety: a prediction in words, and whether it came true."""
-    return Case(name=name, expected=prediction, observed=prediction if holds else "otherwise", facts=facts)
+    return Case(name=name, expected=prediction, observed=prediction if holds else OTHERWISE, facts=facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,19 +22,23 @@ class Experiment:
     question: str
     expectation: str
     run: Run
+    has_runs: bool = False
+    """Whether `lab.runs` says how often it repeats itself."""
 
 
 _EXPERIMENTS: dict[int, Experiment] = {}
 
 
-def experiment(*, number: int, name: str, question: str, expectation: str) -> Callable[[Run], Run]:
+def experiment(
+    *, number: int, name: str, question: str, expectation: str, has_runs: bool = False
+) -> Callable[[Run], Run]:
     """Register the function below as an experiment."""
 
     def register(run: Run) -> Run:
         other = _EXPERIMENTS.get(number)
         if other is not None and other.name != name:
             raise ValueError(f"experiments {other.name} and {name} share the number {number}")
-        _EXPERIMENTS[number] = Experiment(number, name, question, expectation, run)
+        _EXPERIMENTS[number] = Experiment(number, name, question, expectation, run, has_runs)
         return run
 
     return register

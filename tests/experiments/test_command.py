@@ -6,9 +6,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 
 from harness.config import UsageError
-from harness.experiments.registry import experiments, find
+from harness.experiments.command import perform
+from harness.experiments.evidence import exit_code
+from harness.experiments.lab import Lab
+from harness.experiments.lab.track import NeverHappened
+from harness.experiments.outcome import Outcome
+from harness.experiments.registry import Experiment, experiments, find
 from tests.cli.program import ROOT, harness, started
 
 # What the seed and the contract name.
@@ -50,6 +56,33 @@ async def test_an_unknown_experiment_is_one_sentence_and_exit_code_2() -> None:
     assert program.code == 2
     assert "Traceback" not in program.stderr
     assert "pause-beyond-ttl" in program.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("failover", "--runs", "3"), "failover does not repeat itself: --runs is for storm"),
+        (("storm", "--runs", "0"), "--runs is the number of runs, at least 1, not 0"),
+    ],
+)
+async def test_runs_that_cannot_be_are_one_sentence_and_exit_code_2(
+    words: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    program = await harness("experiment", *words, "--out", str(tmp_path))
+    assert program.code == 2
+    assert sentence in program.stderr
+    assert "Traceback" not in program.stderr
+    assert not list(tmp_path.iterdir())
+
+
+async def test_an_experiment_that_cannot_begin_says_why_and_is_no_pass(tmp_path: Path) -> None:
+    async def never(lab: Lab) -> Outcome:
+        raise NeverHappened("no processes could be prepared")
+
+    experiment = Experiment(99, "never", "Is it?", "It is.", never)
+    outcome, folder = await perform(experiment, Console(quiet=True), out=tmp_path, quick=True, seed=1)
+    assert exit_code(outcome) == 1
+    assert "no processes could be prepared" in (folder / "answer.md").read_text()
 
 
 def _left(pids: set[int]) -> set[int]:

@@ -67,6 +67,23 @@ async def test_a_case_whose_schedule_did_not_come_about_is_repeated(tmp_path: Pa
     assert (case.observed, tries) == ("ok", 2)
 
 
+@pytest.mark.parametrize(("observed", "tries"), [("otherwise", 3), ("violated", 1)])
+async def test_figures_are_measured_again_and_verdicts_stand(
+    observed: str, tries: int, tmp_path: Path
+) -> None:
+    """A busy machine spoils a figure; it does not make a lock lose updates that it would keep."""
+    tried = 0
+
+    async def attempt() -> Case:
+        nonlocal tried
+        tried += 1
+        return a_case(observed=observed)
+
+    async with make_lab(tmp_path) as lab:
+        (case,) = await lab.cases([Plan("case", "ok", attempt)])
+    assert (case.observed, tried) == (observed, tries)
+
+
 async def test_a_repeated_case_has_a_key_of_its_own(tmp_path: Path) -> None:
     lab = make_lab(tmp_path)
     keys = {lab.scene(name, ttl=1.0).key for name in ("a", "a", "b")}

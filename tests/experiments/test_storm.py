@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness.checkers import run_checks, verdict_of
+from harness.experiments import storm as storm_module
+from harness.experiments.lab import Lab
+from harness.experiments.outcome import Outcome
 from harness.experiments.storm import _Lot, storm
 from harness.experiments.storms.lane import Lane, open_lane
 from harness.experiments.storms.plan import BACKENDS, GROUPS, PROCESSES, Habits, Plan, plan_run
@@ -99,12 +102,28 @@ def test_a_fifth_or_more_of_the_turns_overstays_its_lease() -> None:
     assert sum(turn.wait > 1.0 and (turn.stall or not turn.renew) for turn in turns) > 200
 
 
+@pytest.mark.parametrize(("asked", "quick", "runs"), [(3, True, 3), (None, True, 10), (None, False, 200)])
+async def test_as_many_runs_as_were_asked_for(
+    asked: int | None, quick: bool, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+
+    async def count(lab: Lab, runs: int, **_: object) -> Outcome:
+        counted.append(runs)
+        return Outcome(cases=[], answer="")
+
+    monkeypatch.setattr(storm_module, "storm", count)
+    async with Lab(tmp_path, quick=quick, seed=1, say=lambda text: None, runs=asked) as lab:
+        await storm_module.run(lab)
+    assert counted == [runs]
+
+
 def test_a_failed_run_names_its_seed_and_the_command_that_repeats_it() -> None:
     lot = _Lot("etcd")
     lot.results = [_result(plan_run(3), "ok"), _result(plan_run(8), "violated")]
     case = lot.case
     assert case.observed == "violated"
-    assert "storm --quick --seed 8" in case.reason
+    assert "storm --quick --runs 1 --seed 8" in case.reason
     assert "seed 3" not in case.reason
     assert any("lost" in finding for finding in case.findings)
 

@@ -17,7 +17,7 @@ from harness.experiments.lab.loading import Loading
 from harness.experiments.lab.resource_view import ResourceView
 from harness.experiments.lab.scene import TIMELINE_FILE, Scene, slug
 from harness.experiments.lab.track import NeverHappened
-from harness.experiments.outcome import FAILED, NOT_SHOWN, SKIPPED, Case
+from harness.experiments.outcome import FAILED, NOT_SHOWN, OTHERWISE, SKIPPED, Case
 from harness.report.timeline import Panel, draw
 from harness.resource.process import Fence, spawn
 from harness.servers.errors import ServerError, ServerMissing
@@ -52,10 +52,20 @@ class Lab:
     drawn, so that one seed always gives one schedule.
     """
 
-    def __init__(self, folder: Path, *, quick: bool, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        quick: bool,
+        seed: int,
+        say: Callable[[str], None],
+        runs: int | None = None,
+    ) -> None:
         self.folder = folder
         self.quick = quick
         self.seed = seed
+        self.runs = runs
+        """How many runs are asked for; None: as many as the experiment sees fit."""
         self.rng = random.Random(seed)
         self.say = say
         self.schedule: list[Mapping[str, Any]] = []
@@ -122,7 +132,8 @@ class Lab:
         """Run cases at the same time.
 
         One whose server is not installed is skipped with the reason. One whose schedule did not come
-        about, or that broke down, is repeated: a busy machine must not be mistaken for a result.
+        about, that broke down, or whose figures are not as predicted, is repeated: a busy machine must
+        not be mistaken for a result. A verdict of the checkers is one, and final.
         """
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._case(plan)) for plan in plans]
@@ -131,8 +142,8 @@ class Lab:
     async def _case(self, plan: Plan) -> Case:
         case = await _attempt(plan)
         for _ in range(_REPEATS):
-            if case.observed in (NOT_SHOWN, FAILED):
-                self.say(f"{plan.name}: {case.reason}; once more")
+            if case.observed in (NOT_SHOWN, FAILED, OTHERWISE):
+                self.say(f"{plan.name}: {case.reason or case.observed}; once more")
                 case = await _attempt(plan)
         verdict = "as predicted" if case.as_predicted else case.reason or "NOT as predicted"
         self.say(f"{plan.name}: {case.observed} ({verdict})")
