@@ -1,6 +1,7 @@
 """The wire on a real server: the n-th reply belongs to the n-th command, whatever is cancelled or lost."""
 
 import asyncio
+import gc
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -155,6 +156,28 @@ async def test_an_error_reply_is_definite_and_harms_nobody_else(wire: Wire) -> N
 
 
 @pytest.mark.faults
+async def test_a_connection_lost_before_it_is_taken_over_is_noticed_and_let_go_of(
+    redis_server: servers.RedisNode,
+) -> None:
+    """Not after `call_timeout`, and redis-py does not complain of a connection that nobody closed."""
+    open_connection = opener_for(redis_server.url)
+
+    async def open_and_lose() -> AbstractConnection:
+        connection = await open_connection()
+        await redis_server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        reader = connection._reader
+        assert reader is not None
+        await until(reader.at_eof)
+        return connection
+
+    wire = Wire(open_and_lose, call_timeout=600.0)
+    with pytest.raises(BackendUnavailable, match="lost while it was set up") as caught:
+        await wire.call("PING")
+    assert caught.value.definite
+    await wire.aclose()
+    gc.collect()  # a ResourceWarning would come now
+
+
 async def test_a_killed_server_fails_calls_in_flight_as_indefinite(
     wire: Wire, redis_server: servers.RedisNode
 ) -> None:

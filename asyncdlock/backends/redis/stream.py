@@ -184,9 +184,9 @@ def take_over(connection: AbstractConnection) -> asyncio.StreamWriter:
     reader, writer = connection._reader, connection._writer
     assert reader is not None
     assert writer is not None
+    connection._reader = connection._writer = None
     if reader.at_eof() or reader.exception() is not None or writer.transport.is_closing():
         # Told to redis-py's protocol, and never again to ours: the wire would wait for its call_timeout.
         writer.transport.abort()
         raise BackendUnavailable("the connection was lost while it was set up", definite=True)
-    connection._reader = connection._writer = None
     return writer
