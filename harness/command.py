@@ -13,6 +13,7 @@ from harness.config import RunConfig
 from harness.display import make_display
 from harness.flags import add_arguments, from_arguments
 from harness.fleet import Progress
+from harness.live.server import live_page
 from harness.metrics import HarnessCollector, MetricsServer, registry_of
 from harness.report.terminal import make_console, print_summary, print_verdict
 from harness.run import run_load
@@ -30,25 +31,32 @@ async def run(args: argparse.Namespace) -> int:
     for warning in settings.warnings(config):
         print(f"harness: warning: {warning}", file=sys.stderr)
     collector = HarnessCollector()
-    with (
-        _metrics(config, collector) as metrics_url,
-        contextlib.closing(make_display(config, console)) as display,
-    ):
-        if metrics_url is not None:
-            display.status(f"metrics at {metrics_url}")
+    async with live_page(config) as live:
+        if live is not None:
+            print(f"harness: watch this run at {live.url}", file=sys.stderr)
+        with (
+            _metrics(config, collector) as metrics_url,
+            contextlib.closing(make_display(config, console)) as display,
+        ):
+            if metrics_url is not None:
+                display.status(f"metrics at {metrics_url}")
 
-        def observe(progress: Progress) -> None:
-            display.progress(progress)
-            collector.progress = progress
+            def observe(progress: Progress) -> None:
+                display.progress(progress)
+                collector.progress = progress
+                if live is not None:
+                    live.progress(progress)
 
-        with _interruptible() as interrupted:
-            finished = await run_load(
-                config,
-                command=["python", "-m", "harness", *map(redact, args.argv)],
-                status=display.status,
-                observe=observe,
-                interrupted=interrupted,
-            )
+            with _interruptible() as interrupted:
+                finished = await run_load(
+                    config,
+                    command=["python", "-m", "harness", *map(redact, args.argv)],
+                    status=display.status,
+                    observe=observe,
+                    interrupted=interrupted,
+                )
+        if live is not None:
+            live.ended(finished.summary["verdict"], str(finished.folder))
     show = print_verdict if config.quiet else print_summary
     show(console, finished.summary, str(finished.folder))
     return finished.exit_code

@@ -40,6 +40,8 @@ class RunConfig:
     processes: int = 1
     seed: int = 1
     metrics_port: int | None = None
+    live: int | None = None
+    """Port of the page that shows the run while it lasts; 0 takes a free one, `None` shows none."""
     thresholds: tuple[str, ...] = ()
     out: str = "runs"
     quiet: bool = False

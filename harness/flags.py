@@ -236,6 +236,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="serve /metrics of the harness on this loopback port while the run lasts (0: a free one)",
     )
+    result.add_argument(
+        "--live",
+        nargs="?",
+        const=0,
+        type=typed(port_number),
+        metavar="PORT",
+        help="show the run in a browser while it lasts, on this loopback port (default a free one)",
+    )
     result.add_argument("--quiet", action="store_true", help="print the verdict and the folder, nothing else")
 
 

@@ -62,12 +62,13 @@ async def test_a_folder_that_cannot_be_written_is_one_sentence_and_exit_code_2(t
     assert_one_sentence(program.stderr)
 
 
-async def test_a_taken_metrics_port_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["--metrics-port", "--live"])
+async def test_a_taken_port_is_one_sentence_and_exit_code_2(tmp_path: Path, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        program = await harness("--metrics-port", port, "--out", str(tmp_path))
+        program = await harness(flag, port, "--out", str(tmp_path))
     assert program.code == 2
-    assert "choose another --metrics-port" in program.stderr
+    assert f"choose another {flag}" in program.stderr
     assert_one_sentence(program.stderr)
 
 
