@@ -1,0 +1,154 @@
+"""python -m bench.generator: how punctual the harness is, and what a waiting contender costs.
+
+Two measurements of the generator itself, for a quiet machine:
+
+- *arrivals*: one process offers 20,000 arrivals a second to contenders that do nothing. The lag is
+  how late each arrival was admitted, against the schedule; a control run records no history.
+- *waiting*: a real run in which 5,000 contenders wait for one lock at once; the memory of their process.
+
+Writes bench/results/generator.json and generator.md, in about 30 seconds.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import uvloop
+
+from harness import environment, pacer
+from harness.clock import now
+from harness.config import RunConfig
+from harness.distribution import Distribution
+from harness.fleet import Progress
+from harness.history import HistoryWriter, Row
+from harness.recorder import Recorder
+from harness.run import run_load
+from harness.runner import Runner
+
+RESULTS = Path(__file__).parent / "results"
+_MEGABYTE = 1_000_000
+
+
+async def arrivals(rate: int, seconds: float, folder: Path, *, history: bool) -> dict[str, Any]:
+    """Lag of one process at `rate`, with contenders that return at once."""
+    start = now() + 100_000_000
+    writer = HistoryWriter(folder / f"{history}.jsonl.gz", Row, origin_ns=start, config={})
+    recorder = Recorder(writer, origin_ns=start)
+    lags: list[int] = []
+
+    async def idle(contender: int, number: int, due: int) -> None:
+        if history:
+            recorder.record(Row(number, 0, contender, "idle", due, dispatched=now() - start))
+
+    runner = Runner(idle, lambda number, due, outcome: None, contenders=1000, observe_lag=lags.append)
+    gc.collect()
+    gc.freeze()
+    folding = asyncio.create_task(recorder.keep_up())
+    cpu = time.process_time()
+    await runner.run(enumerate(pacer.offsets(rate, seconds)), start=start)
+    cpu = time.process_time() - cpu
+    folding.cancel()
+    recorder.close()
+    gc.unfreeze()
+    late = Distribution(lags)
+    p50, p99, p999 = (value / 1e6 for value in late.percentiles(50, 99, 99.9))
+    return {
+        "rate": rate,
+        "history": history,
+        "offered": runner.offered,
+        "backlog_max": runner.backlog_max,
+        "lag_ms": {"p50": p50, "p99": p99, "p999": p999, "max": max(lags) / 1e6},
+        "cpu_share": cpu / seconds,
+    }
+
+
+async def waiting(contenders: int, folder: Path) -> dict[str, Any]:
+    """The memory of the process in which so many contenders wait at once, in a real run."""
+    peak = {"waiting": 0, "megabytes": 0.0}
+
+    def look(progress: Progress) -> None:
+        if progress.waiting < peak["waiting"]:
+            return
+        members = [
+            child
+            for child in psutil.Process().children(recursive=True)
+            if "harness.member" in " ".join(child.cmdline())
+        ]
+        memory = sum(member.memory_info().rss for member in members) / _MEGABYTE
+        peak.update(waiting=progress.waiting, megabytes=max(memory, peak["megabytes"]))
+
+    config = RunConfig(
+        backend="redis-queue",
+        contenders=contenders,
+        rate=contenders / 2,
+        duration=2.0,
+        work=1.0,
+        timeout=6.0,
+        out=str(folder),
+    )
+    finished = await run_load(config, observe=look)
+    arrived = finished.summary["arrivals"]
+    return {"contenders": contenders, **peak, "arrivals": arrived, "verdict": finished.summary["verdict"]}
+
+
+async def measure(rate: int, seconds: float, contenders: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        lag = [await arrivals(rate, seconds, folder, history=history) for history in (True, False)]
+        return {
+            "command": " ".join(["python -m bench.generator", *sys.argv[1:]]),
+            "environment": environment.describe(),
+            "arrivals": lag,
+            "waiting": await waiting(contenders, folder),
+        }
+
+
+def markdown(outcome: dict[str, Any]) -> str:
+    where = outcome["environment"]
+    lines = [
+        "# The generator",
+        "",
+        f"`{outcome['command']}` on {where['cpus']} cores, Python {where['python']}, "
+        f"load {where['load_average'][0]} at the start.",
+        "",
+        "| arrivals/s offered | history | lag p50 ms | p99 ms | p99.9 ms | max ms | share of a core |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for run in outcome["arrivals"]:
+        lag = run["lag_ms"]
+        lines.append(
+            f"| {run['rate']:,} | {'written' if run['history'] else 'none'} | {lag['p50']:.3f} "
+            f"| {lag['p99']:.3f} | {lag['p999']:.3f} | {lag['max']:.2f} | {run['cpu_share']:.0%} |"
+        )
+    crowd = outcome["waiting"]
+    lines += [
+        "",
+        f"{crowd['waiting']:,} of {crowd['contenders']:,} contenders waiting at once in one process: "
+        f"{crowd['megabytes']:,.0f} MB resident (verdict {crowd['verdict']}).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.generator", description=__doc__.splitlines()[0])
+    parser.add_argument("--rate", type=int, default=20_000, help="arrivals per second")
+    parser.add_argument("--seconds", type=float, default=8.0, help="length of a measurement")
+    parser.add_argument("--contenders", type=int, default=5_000, help="how many wait at once")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    outcome = uvloop.run(measure(options.rate, options.seconds, options.contenders))
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "generator.json").write_text(json.dumps(outcome, indent=1) + "\n")
+    (options.out / "generator.md").write_text(markdown(outcome))
+    print(markdown(outcome))
+
+
+if __name__ == "__main__":
+    main()
