@@ -39,6 +39,7 @@ _MOST_NODES = FENCE_SCALE - 1
 _NODE_TIMEOUT = 0.25
 _MIN_TTL = 0.5  # of which a node has a tenth to answer
 _RENEW_CHUNK = 256
+_LATE_TURNS = 3  # of the loop: one reads the sockets, one wakes the request, one ends it
 _PATIENCE = 2.0
 
 
@@ -211,6 +212,12 @@ class RedlockBackend:
         while waiting and (everybody or not ballot.decided):
             left = max(0.0, deadline - time.monotonic())
             done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                # What arrived while the loop was busy is there in time, and was not read yet.
+                for _ in range(_LATE_TURNS):
+                    await asyncio.sleep(0)
+                done = {task for task in waiting if task.done()}
+                waiting -= done
             for task in done:
                 ballot.count(asked[task], task, yes)
             if not done:

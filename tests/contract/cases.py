@@ -36,8 +36,8 @@ class Case:
     """The shortest that a loaded machine can be trusted to renew in time."""
     crowd: int = 1000
     """So many waiters at once are reasonable."""
-    fence_step: int = 1
-    """How much a fence exceeds the one before, or a floor, at most."""
+    consecutive: bool = True
+    """Whether a fence is the one before, or a floor, plus one."""
 
     def at(self, url: str) -> str:
         """`url` for this backend."""
@@ -126,8 +126,8 @@ CASES = [
         query="?node_timeout=10",
         claims=_redlock_claims,
         ttl=2.0,  # a node has a tenth of it to answer
-        crowd=30,  # contenders split the votes
-        fence_step=20,  # 16 for each count, and the number of one of five nodes
+        crowd=12,  # contenders split the votes, and each vote costs ten requests
+        consecutive=False,  # 16 for each count, and a lost vote counts as well
     ),
     Case(
         name="etcd",
