@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from asyncdlock.backends.etcd import FENCE_SCALE, EtcdBackend, from_url
+from asyncdlock.backends.etcd.watch import Watch
 from asyncdlock.errors import LockError
 from asyncdlock.types import LeaseState
 from harness.servers import EtcdCluster
@@ -113,6 +114,65 @@ async def test_a_release_and_the_next_claim_on_the_same_lock_travel_together(
     assert [entry.value for entry in await probe.queue("wire:relay")] == [third.owner]
     assert backend.stats.transactions - before.transactions == 2
     assert backend.stats.commands - before.commands <= 2, "one request, perhaps a keep-alive"
+
+
+async def test_a_claim_that_travels_before_the_release_sees_it_all_the_same(
+    backend: EtcdBackend, probe: Probe
+) -> None:
+    """They have one revision, and a watch from the next one on would wait for ever."""
+    first, second, third = (claim("wire:crossing") for _ in range(3))
+    await backend.acquire(first)
+    waiting = asyncio.create_task(backend.acquire(second))  # brings the second lease to life
+    await probe.waits("wire:crossing", 2)
+    await backend.release(first)
+    await waiting
+    before = backend.commands
+    async with asyncio.timeout(30):
+        grant, released = await asyncio.gather(backend.acquire(third), backend.release(second))
+    assert released is True
+    assert grant.fence > (await waiting).fence
+    assert backend.commands - before <= 2, "one request, perhaps a keep-alive"
+
+
+async def test_a_watch_that_comes_late_says_so(backend: EtcdBackend, probe: Probe) -> None:
+    """The server tells what happened before in rounds of its own: who is late asks instead."""
+    await backend.acquire(claim("wire:late"))
+    [entry] = await probe.queue("wire:late")
+    for _ in range(2):
+        await probe.put("/elsewhere", "the store moves on", 0)
+    late: list[Watch] = []
+    watches = [
+        backend._watcher.open(entry.key.encode(), after=entry.mod_revision + moved, on_late=late.append)
+        for moved in range(3)
+    ]
+    await until(lambda: len(late) == 2, "two of three are late")
+    assert late == watches[:2]
+    assert not any(watch.gone.done() for watch in watches)
+    await probe.delete(entry.key)
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(watch.gone for watch in watches))
+    assert len(late) == 2
+
+
+@pytest.mark.parametrize("taken_again", [False, True])
+async def test_a_key_that_went_before_it_was_watched_is_not_waited_for(
+    backend: EtcdBackend, probe: Probe, taken_again: bool
+) -> None:
+    """Also when the same lease has queued anew under the same name meanwhile."""
+    mine = claim("wire:missed")
+    grant = await backend.acquire(mine)
+    [entry] = await probe.queue("wire:missed")
+    watch = Watch(1, entry.key.encode(), entry.mod_revision, lambda _: None)
+    backend._line._check(watch)
+    assert await backend.renew([grant]) == [LeaseState.RENEWED]
+    assert not watch.gone.done(), "it is there"
+    assert await backend.release(mine) is True
+    if taken_again:
+        await backend.acquire(claim("wire:missed"))
+        assert [again.key for again in await probe.queue("wire:missed")] == [entry.key]
+    backend._line._check(watch)
+    async with asyncio.timeout(30):
+        await watch.gone
 
 
 async def test_try_acquire_takes_a_free_lock_and_leaves_no_trace_at_a_held_one(

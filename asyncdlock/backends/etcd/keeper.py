@@ -131,7 +131,7 @@ class Keeper:
         wanted = {place.key for place in self._register.places() if place.lease is lease and place.live}
         for key in found:
             if key not in wanted:
-                await asyncio.shield(self._transactions.submit(requests.remove(key)))
+                await asyncio.shield(self._transactions.submit(requests.remove(key), deletes=True))
         for place in left:
             self._register.gone(place)
 

@@ -4,12 +4,13 @@ import asyncio
 import time
 from typing import Any
 
+from asyncdlock.backends.etcd import requests
 from asyncdlock.backends.etcd.failures import LeaseNotFound
 from asyncdlock.backends.etcd.lease import Leases
 from asyncdlock.backends.etcd.place import Place
 from asyncdlock.backends.etcd.requests import Standing, standing
 from asyncdlock.backends.etcd.transactions import Outcome, Transactions
-from asyncdlock.backends.etcd.watch import Watcher
+from asyncdlock.backends.etcd.watch import Watch, Watcher
 from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import LeaseState, validity
 
@@ -123,12 +124,23 @@ class Line:
         return now if now.revision == revision else Standing(0, None, outcome.revision)
 
     async def _wait_for_deletion(self, place: Place, key: bytes, revision: int) -> None:
-        place.watch = self._watcher.open(key, revision)
+        place.watch = self._watcher.open(key, after=revision, on_late=self._check)
         try:
             await place.watch.gone
         finally:
             self._watcher.close(place.watch)
             place.watch = None
+
+    def _check(self, watch: Watch) -> None:
+        """See whether the key is gone already. One key, not the queue: that is long when many wait."""
+
+        def checked(read: asyncio.Future[Outcome]) -> None:
+            if not read.cancelled() and read.exception() is None:
+                found = _range(read.result()).kvs
+                if not found or found[0].create_revision > watch.after:
+                    watch.wake()
+
+        self._transactions.submit(requests.read([watch.key])).add_done_callback(checked)
 
     async def _confirm(self, place: Place, refreshing: Refreshing) -> bool:
         """The place is first; see to it that its lease is good for a while. `False` when it is gone."""

@@ -245,7 +245,7 @@ class EtcdBackend:
     def _give_up(self, place: Place) -> asyncio.Future[Outcome]:
         """Delete the place's key if it is its owner's."""
         place.leaving = True
-        left = self._transactions.submit(requests.leave(place.key, place.owner))
+        left = self._transactions.submit(requests.leave(place.key, place.owner), deletes=True)
         left.add_done_callback(partial(self._given_up, place, place.lease))
         return left
 

@@ -34,6 +34,7 @@ class Outcome(NamedTuple):
 class _Item(NamedTuple):
     request: Any
     joins: str | None
+    deletes: bool
     outcome: asyncio.Future[Outcome]
 
 
@@ -47,17 +48,21 @@ class Transactions:
         self._scheduled = False
         self.submitted = 0
 
-    def submit(self, request: Any, *, joins: str | None = None) -> asyncio.Future[Outcome]:
+    def submit(
+        self, request: Any, *, joins: str | None = None, deletes: bool = False
+    ) -> asyncio.Future[Outcome]:
         """Send `request` with the next group. Its result is `Outcome` or a `BackendError`.
 
         The future is not tied to who asked: wait for it behind a shield, and a cancelled caller
         leaves a request that runs to its end. `joins` names the lock whose queue the transaction
         enters: keys that are created together have the same revision, and a queue ordered by
-        revision must not contain a tie, so two of the same name never go together.
+        revision must not contain a tie, so two of the same name never go together. What `deletes`
+        comes before what reads in the same group: whoever watches from the next revision on has seen
+        every deletion up to this one.
         """
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Outcome] = loop.create_future()
-        self._queue[outcome] = _Item(request, joins, outcome)
+        self._queue[outcome] = _Item(request, joins, deletes, outcome)
         self.submitted += 1
         if not self._scheduled:
             self._scheduled = True
@@ -105,6 +110,7 @@ class Transactions:
         for item in reversed(postponed):
             self._queue[item.outcome] = item
             self._queue.move_to_end(item.outcome, last=False)
+        group.sort(key=_deletes_nothing)
         return group
 
     async def _send(self, group: list[_Item]) -> None:
@@ -133,6 +139,10 @@ class Transactions:
         else:
             message = reply.message
             item.outcome.set_result(Outcome(message, message.header.revision, uncertain or reply.uncertain))
+
+
+def _deletes_nothing(item: _Item) -> bool:
+    return not item.deletes
 
 
 def _fail(item: _Item, error: BackendError) -> None:

@@ -1,6 +1,7 @@
 """Waiting for keys to be deleted: any number of one-shot watches on one stream."""
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -19,15 +20,19 @@ _UNNAMED = -1
 class Watch:
     """One key that somebody waits to see deleted."""
 
-    __slots__ = ("_request", "gone", "id")
+    __slots__ = ("_request", "after", "gone", "id", "key", "on_late")
 
-    def __init__(self, watch_id: int, key: bytes, revision: int) -> None:
+    def __init__(self, watch_id: int, key: bytes, after: int, on_late: "OnLate") -> None:
         self.id = watch_id
+        self.key = key
+        self.after = after
+        """The revision at which the waiter saw the key."""
+        self.on_late = on_late
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the key was deleted, or when only a fresh read can tell."""
         self._request = rpc.WatchRequest(
             create_request=rpc.WatchCreateRequest(
-                key=key, start_revision=revision, filters=[_NO_PUTS], watch_id=watch_id
+                key=key, start_revision=after + 1, filters=[_NO_PUTS], watch_id=watch_id
             )
         )
 
@@ -38,6 +43,9 @@ class Watch:
     def wake(self) -> None:
         if not self.gone.done():
             self.gone.set_result(None)
+
+
+OnLate = Callable[[Watch], None]
 
 
 class Watcher:
@@ -59,9 +67,15 @@ class Watcher:
     def __len__(self) -> int:
         return len(self._watches)
 
-    def open(self, key: bytes, revision: int) -> Watch:
-        """Watch for the deletion of `key` at `revision` or later."""
-        watch = Watch(next(self._ids), key, revision)
+    def open(self, key: bytes, *, after: int, on_late: OnLate) -> Watch:
+        """Watch for the deletion of `key` after the revision `after`.
+
+        etcd tells at once what happens from now on, but what happened before it created the watch only
+        in rounds of 100 ms. So the watch starts after the revision that was read, not with it; and when
+        the store has moved on before the watch is there, `on_late` is called to look at the key itself.
+        Two processes that take turns did 20 sections/s without either.
+        """
+        watch = Watch(next(self._ids), key, after, on_late)
         self._watches[watch.id] = watch
         self._stream.send(watch.request)
         return watch
@@ -80,6 +94,9 @@ class Watcher:
             self._ended(message)
         elif message.created:
             self._refusals = 0
+            late = self._watches.get(message.watch_id)
+            if late is not None and message.header.revision > late.after:
+                late.on_late(late)
         self.events += len(message.events)
         if any(event.type == _DELETE for event in message.events):
             watch = self._watches.get(message.watch_id)
