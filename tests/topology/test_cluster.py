@@ -5,17 +5,25 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster as RedisPyCluster
 
 import asyncdlock
 from asyncdlock import InvalidKey, LockClient
 from asyncdlock.backends.redis.keys import companion, fence_key
-from asyncdlock.types import LeaseState
+from asyncdlock.types import Claim, LeaseState
 from harness import servers
-from harness.servers import RedisCluster
+from harness.servers import RedisCluster, RedisNode
 from harness.servers.redis_node import Flavour
 from tests.conftest import _started
-from tests.redis_queue.support import PATIENT, eventually, hold_in_turn, until_waiting, waiters
+from tests.redis_queue.support import (
+    PATIENT,
+    backend_of,
+    eventually,
+    hold_in_turn,
+    until_waiting,
+    waiters,
+)
 from tests.topology.contention import Contention
 from tests.topology.slots import Migration
 
@@ -49,7 +57,7 @@ def fifo(cluster: RedisCluster, **options: Any) -> LockClient:
 
 @SCHEMES
 async def test_locks_on_every_shard(shared: RedisCluster, stored: RedisPyCluster, scheme: str) -> None:
-    shards = {stored.get_node_from_key(key) for key in KEYS}
+    shards = {repr(stored.get_node_from_key(key)) for key in KEYS}
     assert len(shards) == 3
     async with client_of(shared, scheme) as one, client_of(shared, scheme) as two:
         handles = await asyncio.gather(*(one.acquire(key) for key in KEYS))
@@ -232,3 +240,31 @@ async def test_a_shard_that_fails_over_is_found_again(replicated: RedisCluster, 
         assert not there.failures
         here.failed_clearly()
         assert here.fences == sorted(set(here.fences))
+
+
+async def replicated_so_far(primary: RedisNode, key: str) -> None:
+    """A replica has all that was written to `primary`: WAIT looks at the writes of its own connection."""
+    async with Redis.from_url(primary.url, single_connection_client=True) as client:
+        await client.set(f"{{{key}}}:written last", "")
+        assert await client.wait(1, 30_000) == 1
+
+
+@pytest.mark.faults
+async def test_waiters_whose_shard_fails_over_wait_on_in_their_places(replicated: RedisCluster) -> None:
+    """Who waited listens again, and who comes meanwhile listens first, as soon as a replica took over."""
+    failing = await replicated.primary_of("k")
+    async with fifo(replicated, patience=PATIENT) as one, fifo(replicated, patience=PATIENT) as two:
+        holder = await one.acquire("k", ttl=600.0)
+        async with waiters(one, "k", 5, ttl=600.0) as mine, waiters(two, "k", 5, ttl=600.0) as theirs:
+            queued = await until_waiting(failing, "k", 10)
+            await replicated_so_far(failing, "k")
+            failing.kill()
+            by_session = {claim.session: claim for claim in (Claim("k", owner, 600.0) for owner in queued)}
+            ours = by_session.pop(holder.claim.session)
+            (others,) = by_session.values()
+            async with waiters(two, "k", 3, ttl=600.0) as late, asyncio.timeout(PATIENT):
+                await backend_of(one)._queue.listen(ours)
+                await backend_of(two)._queue.listen(others)
+                assert await holder.release()
+                served = await hold_in_turn([*mine, *theirs, *late])
+        assert [handle.owner for handle in served[:10]] == queued

@@ -24,6 +24,36 @@ Address = tuple[str, int]
 _FAILOVER_PATIENCE = 10.0
 
 
+class _Search:
+    """Where a slot went, for one request that found it gone: begins with the first failure."""
+
+    __slots__ = ("_delays", "_give_up", "_slot", "_slots", "certain")
+
+    def __init__(self, slots: dict[int, Address], slot: int) -> None:
+        self._slots = slots
+        self._slot = slot
+        self._delays = jittered(0.02, 0.5)
+        self._give_up = time.monotonic() + _FAILOVER_PATIENCE
+        self.certain = True
+        """Whether none of the tries can have been carried out."""
+
+    async def after(self, failure: BackendError) -> None:
+        """Learn from the failure of a try, and return when the next one may start.
+
+        :raises BackendUnavailable: no node took over in time.
+        """
+        delay = 0.0
+        if isinstance(failure, Moved):
+            self._slots[self._slot] = failure.host, failure.port
+        else:
+            self.certain = self.certain and failure.definite
+            self._slots.pop(self._slot, None)  # ask who serves it now; the others may be well
+            delay = next(self._delays)
+        if time.monotonic() + delay > self._give_up:
+            raise BackendUnavailable(str(failure), definite=self.certain) from failure
+        await asyncio.sleep(delay)
+
+
 class Cluster:
     """Runs scripts on the node that serves a key."""
 
@@ -53,24 +83,15 @@ class Cluster:
         :raises BackendError: as a single server does; BackendUnavailable when no node took over in time.
         """
         slot = slot_of(key)
-        give_up = time.monotonic() + _FAILOVER_PATIENCE
-        certain = True
-        for delay in jittered(0.02, 0.5):
-            failure: BackendError
+        search: _Search | None = None
+        while True:
             try:
                 reply = await self._run_once(slot, script, key, arguments)
-                return reply if certain else reply or script.done
-            except Moved as moved:
-                self._slots[slot] = moved.host, moved.port
-                failure, delay = moved, 0.0
-            except BackendUnavailable as error:
-                certain = certain and error.definite
-                self._slots.pop(slot, None)  # ask who serves it now; the others may be well
-                failure = error
-            if time.monotonic() + delay > give_up:
-                raise BackendUnavailable(str(failure), definite=certain) from failure
-            await asyncio.sleep(delay)
-        raise AssertionError("the delays never end")
+            except (Moved, BackendUnavailable) as error:
+                search = search or _Search(self._slots, slot)
+                await search.after(error)
+            else:
+                return reply if search is None or search.certain else reply or script.done
 
     async def _run_once(self, slot: int, script: Script, key: str, arguments: tuple[str | int, ...]) -> Any:
         node = await self._node_of(slot)
@@ -159,14 +180,18 @@ class Cluster:
 
     async def listen(self, claim: Claim) -> None:
         channel, slot = self._channel(claim), slot_of(claim.key)
-        node = await self._node_of(slot)
-        address = self._slots[slot]  # now: another task may drop the slot while we wait
-        try:
-            await node.wire.subscribe("SSUBSCRIBE", channel)
-        except Moved as moved:
-            address = self._slots[slot] = moved.host, moved.port
-            await self._node_at(address).wire.subscribe("SSUBSCRIBE", channel)
-        self._channels[channel] = address
+        search: _Search | None = None
+        while True:
+            try:
+                node = await self._node_of(slot)
+                address = self._slots[slot]  # now: another task may drop the slot while we wait
+                await node.wire.subscribe("SSUBSCRIBE", channel)
+            except (Moved, BackendUnavailable) as error:
+                search = search or _Search(self._slots, slot)
+                await search.after(error)
+            else:
+                self._channels[channel] = address
+                return
 
     def stop_listening(self, claim: Claim) -> None:
         channel = self._channel(claim)

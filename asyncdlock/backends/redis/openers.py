@@ -30,7 +30,9 @@ def sentinel_opener(
     sentinels: list[tuple[str, int]], service: str, *, sentinel_options: dict[str, Any], **options: Any
 ) -> Opener:
     """Opens connections to whatever server the sentinels call the primary of `service` at that time."""
-    finder = Sentinel(sentinels, sentinel_kwargs=_connection_options(sentinel_options))
+    # RESP2: redis-py 5.1 cannot read what sentinels say in RESP3.
+    asking = _connection_options({"protocol": 2, **sentinel_options})
+    finder = Sentinel(sentinels, sentinel_kwargs=asking)
     pool = finder.master_for(service, **_connection_options(options)).connection_pool
 
     async def open_connection() -> AbstractConnection:
