@@ -20,10 +20,15 @@ from typing import TypeVar
 import pytest
 import pytest_asyncio
 import uvloop
+from hypothesis import settings
 
 from harness import servers
 
 S = TypeVar("S")
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("asyncdlock", deadline=None)
+settings.load_profile("asyncdlock")
 
 _HERE = Path(__file__).parent
 

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.checkers.fairness import Disorder, disorder, fairness, jain, order_summary, overtakes
@@ -34,13 +34,11 @@ def kendall_tau(order: list[int]) -> float:
 
 
 @given(times)
-@settings(deadline=None)
 def test_inversions_and_overtakes_are_what_counting_all_pairs_gives(pairs: list[tuple[int, int]]) -> None:
     assert disorder([pair[0] for pair in pairs], [pair[1] for pair in pairs]) == by_definition(pairs)
 
 
 @given(permutations)
-@settings(deadline=None)
 def test_kendall_tau_is_what_counting_all_pairs_gives(order: list[int]) -> None:
     measured = disorder(order, range(len(order)))
     assert measured.kendall_tau == pytest.approx(kendall_tau(order))
@@ -128,7 +126,6 @@ def test_jain_is_one_for_equal_shares_and_one_over_n_for_a_monopoly() -> None:
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=30))
-@settings(deadline=None)
 def test_jain_lies_between_one_over_n_and_one(shares: list[int]) -> None:
     assert 1 / len(shares) - 1e-12 <= jain(shares) <= 1 + 1e-12
 

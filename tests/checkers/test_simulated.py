@@ -64,7 +64,7 @@ def simulate(seed: int, *, fence: bool, keys: int = 2) -> History:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_resource_that_enforces_fences_is_never_accused(seed: int) -> None:
     history = simulate(seed, fence=True)
     for name, result in run_checks(history).items():
@@ -72,7 +72,7 @@ def test_a_resource_that_enforces_fences_is_never_accused(seed: int) -> None:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_two_writers_are_found_exactly_where_brute_force_finds_them(seed: int) -> None:
     history = simulate(seed, fence=False)
     assert history.log is not None
@@ -90,7 +90,6 @@ def test_two_writers_are_found_exactly_where_brute_force_finds_them(seed: int) -
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15), st.integers(1, 12)), max_size=25),
 )
-@settings(deadline=None)
 def test_regressions_are_what_comparing_all_pairs_gives(grants: list[tuple[int, int, int]]) -> None:
     starts = [start for start, _, _ in grants]
     ends = [start + length for start, length, _ in grants]

@@ -41,7 +41,7 @@ async def test_a_worker_that_pauses_past_its_ttl_is_displaced_and_refused(redis_
     """The mandatory experiment with two real processes: the pause stops the whole worker."""
     async with spawn() as resource:
         key = uuid4().hex
-        async with started(*worker(redis_url, resource, key, "--ttl", "500ms", "--pause", "3s")) as frozen:
+        async with started(*worker(redis_url, resource, key, "--ttl", "500ms", "--pause", "8s")) as frozen:
             await frozen.line(lambda line: '"granted"' in line)
             other = await harness(*worker(redis_url, resource, key))
             assert "resumed" not in names(frozen), "said before it paused, and paused while the other worked"

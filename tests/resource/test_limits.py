@@ -149,19 +149,19 @@ async def test_an_owner_must_be_short_text(client: Client, strict: ResourceProce
 
 
 async def test_a_reader_that_leaves_within_the_log_hurts_nobody(
-    strict: ResourceProcess, client: Client, key: str
+    any_resource: ResourceProcess, http: Client, key: str
 ) -> None:
     """The log is longer than what fits into the buffers of a connection."""
     long_key, owner = key.ljust(1000, "x"), "o" * 250
     for first in range(1, 2001, 500):
         tokens = range(first, first + 500)
-        await asyncio.gather(*(client.put(long_key, token=n, x_fence_owner=owner) for n in tokens))
-    reader, writer = await asyncio.open_connection(strict.host, strict.port)
+        await asyncio.gather(*(http.put(long_key, token=n, x_fence_owner=owner) for n in tokens))
+    reader, writer = await asyncio.open_connection(any_resource.host, any_resource.port)
     writer.write(b"GET /log HTTP/1.1\r\nHost: x\r\n\r\n")
     assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
     writer.transport.abort()
-    assert len(await client.log_of(long_key)) == 2000
-    assert "Traceback" not in strict.log_tail(1000)
+    assert len(await http.log_of(long_key)) == 2000
+    assert "Traceback" not in any_resource.log_tail(1000)
 
 
 async def test_slow_clients_do_not_hold_up_the_others(

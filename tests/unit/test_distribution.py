@@ -2,7 +2,7 @@
 
 import pytest
 from hdrh.histogram import HdrHistogram
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.distribution import HIGHEST_NS, SIGNIFICANT_FIGURES, Distribution, highest_equivalent
@@ -19,20 +19,17 @@ def hdr(values: list[int]) -> HdrHistogram:
 
 
 @given(st.lists(latencies, min_size=1, max_size=200))
-@settings(deadline=None)
 def test_percentiles_are_those_of_hdrhistogram(values: list[int]) -> None:
     theirs = [hdr(values).get_value_at_percentile(percent) for percent in PERCENTS]
     assert Distribution(values).percentiles(*PERCENTS) == [min(value, max(values)) for value in theirs]
 
 
 @given(latencies)
-@settings(deadline=None)
 def test_buckets_are_those_of_hdrhistogram(value: int) -> None:
     assert highest_equivalent(value) == hdr([value]).get_highest_equivalent_value(value)
 
 
 @given(st.lists(latencies, max_size=100))
-@settings(deadline=None)
 def test_the_hdrhistogram_made_of_it_has_the_same_counts(values: list[int]) -> None:
     assert list(Distribution(values).to_hdr().counts) == list(hdr(values).counts)
 
@@ -41,7 +38,6 @@ signed = st.integers(-(10**7), 10**7)
 
 
 @given(st.lists(signed, max_size=60), st.lists(signed, max_size=60))
-@settings(deadline=None)
 def test_merging_is_the_same_as_recording_together(some: list[int], more: list[int]) -> None:
     merged = Distribution(some)
     merged.merge(Distribution(more))

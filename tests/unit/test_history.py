@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.history import (
@@ -64,7 +64,6 @@ def some_rows(count: int, *, process: int = 0) -> list[Row]:
 
 
 @given(st.lists(rows, max_size=10), st.sampled_from([".jsonl", ".jsonl.gz"]))
-@settings(deadline=None)
 def test_any_rows_are_read_back_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, written: list[Row], suffix: str
 ) -> None:
