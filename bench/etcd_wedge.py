@@ -14,7 +14,7 @@ import uvloop
 
 import asyncdlock
 from bench.etcd_lock_service import LockService
-from bench.subjects import Lock
+from bench.subjects import Lock, OurLock
 from harness import servers
 from harness.servers.etcd_cluster import EtcdFlavour
 
@@ -32,7 +32,9 @@ async def contend(subject: str, address: str, contenders: int, lease: int) -> No
 
     async def one() -> None:
         nonlocal sections
-        lock = service.lock("wedge", lease_ttl=lease) if subject == SERVICE else _Ours(client)
+        lock: Lock = OurLock(client, "wedge", ttl=_SHORT)
+        if subject == SERVICE:
+            lock = service.lock("wedge", lease_ttl=lease)
         while True:
             await lock.acquire()
             await asyncio.sleep(0.002)
@@ -44,18 +46,6 @@ async def contend(subject: str, address: str, contenders: int, lease: int) -> No
         await asyncio.sleep(0.1)
         print(sections, flush=True)
     await asyncio.gather(*tasks)
-
-
-class _Ours(Lock):
-    def __init__(self, client: asyncdlock.LockClient) -> None:
-        self._client = client
-
-    async def acquire(self) -> int:
-        self._handle = await self._client.acquire("wedge", ttl=_SHORT)
-        return self._handle.fence
-
-    async def release(self) -> None:
-        await self._handle.release()
 
 
 class Child:

@@ -43,47 +43,53 @@ class Subject:
         return None
 
 
-class _OurLock:
-    __slots__ = ("_client", "_handle", "_key")
+class OurLock:
+    """A lock of ours, as often as it is wanted."""
 
-    def __init__(self, client: asyncdlock.LockClient, key: str) -> None:
+    __slots__ = ("_client", "_handle", "_key", "_ttl")
+
+    def __init__(self, client: asyncdlock.LockClient, key: str, ttl: float = LEASE) -> None:
         self._client = client
         self._key = key
+        self._ttl = ttl
 
     async def acquire(self) -> int:
-        self._handle = await self._client.acquire(self._key, ttl=LEASE)
+        self._handle = await self._client.acquire(self._key, ttl=self._ttl)
         return self._handle.fence
 
     async def release(self) -> None:
         await self._handle.release()
 
 
-class _Ours(Subject):
-    scheme = "redis"
+class Ours(Subject):
+    """One of our backends, by its scheme and options."""
+
+    scheme = ""
     query = ""
 
     async def open(self) -> None:
-        url = self.url.replace("redis://", f"{self.scheme}://") + self.query
-        self._client = asyncdlock.connect(url)
+        server = self.url.partition("://")[2]
+        self._client = asyncdlock.connect(f"{self.scheme}://{server}{self.query}")
 
     def lock(self, key: str) -> Lock:
-        return _OurLock(self._client, key)
+        return OurLock(self._client, key)
 
     @property
     def commands(self) -> int:
         return self._client.backend.commands
 
 
-class Spin(_Ours):
+class Spin(Ours):
     name = "asyncdlock redis"
+    scheme = "redis"
 
 
-class Queue(_Ours):
+class Queue(Ours):
     name = "asyncdlock redis-queue"
     scheme = "redis-queue"
 
 
-class StrictQueue(_Ours):
+class StrictQueue(Ours):
     name = "asyncdlock redis-queue, strict FIFO"
     scheme = "redis-queue"
     query = "?local_handoffs=0"
