@@ -172,8 +172,9 @@ class RedlockBackend:
         return lambda node: node.run(RELEASE, claim.key, 1, claim.key, claim.owner)
 
     async def raise_fence(self, key: str, above: int) -> None:
+        await self._connect()
         # The next count gives at least (above // 16 + 1) * 16, which exceeds `above`.
-        await self._raise_counters(key, above // FENCE_SCALE, 10.0)
+        await self._raise_counters(key, above // FENCE_SCALE, math.inf)
 
     async def aclose(self) -> None:
         # A majority has answered; the releases of the others are still on their way.
