@@ -18,6 +18,8 @@ class Claim:
     value: Callable[[Mapping[str, Table]], float]
     bound: float
     at_most: bool = False
+    allowed: Callable[[Mapping[str, Table]], float] | None = None
+    """The same ratio for the raw limit, where that is what bounds ours: no client could do better."""
 
     def holds(self, value: float) -> bool:
         return value <= self.bound if self.at_most else value >= self.bound
@@ -28,7 +30,10 @@ def _rate(table: Table, name: str) -> float:
 
 
 def _best_peer(table: Table) -> float:
-    return max(_rate(table, peer.name) for peer in PEERS if peer.name in table)
+    rates = [_rate(table, peer.name) for peer in PEERS if peer.name in table]
+    if not rates:
+        raise KeyError("no peer did this work")
+    return max(rates)
 
 
 def _against_peers(workload: str, ours: str) -> Callable[[Mapping[str, Table]], float]:
@@ -44,7 +49,13 @@ HOT_50, HOT_1000 = "hot key, 50 contenders, 1 process", "hot key, 1000 contender
 HOT_200_4 = "hot key, 200 contenders, 4 processes"
 
 CLAIMS = (
-    Claim("own keys, 100 tasks / fastest peer", HUNDRED, _against_peers(HUNDRED, Spin.name), 5),
+    Claim(
+        "own keys, 100 tasks / fastest peer",
+        HUNDRED,
+        _against_peers(HUNDRED, Spin.name),
+        5,
+        allowed=_against_peers(HUNDRED, Raw.name),
+    ),
     Claim(
         "own keys, 100 tasks / raw limit",
         HUNDRED,
@@ -56,6 +67,7 @@ CLAIMS = (
         ONE,
         lambda tables: _rate(tables[ONE], Spin.name) / _rate(tables[ONE], RedisPy.name),
         1.5,
+        allowed=lambda tables: _rate(tables[ONE], Raw.name) / _rate(tables[ONE], RedisPy.name),
     ),
     Claim(
         "hot key, 1000 contenders, redis-queue / fastest peer",

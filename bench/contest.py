@@ -17,6 +17,11 @@ from harness.servers import RedisNode
 # What reaches the server from outside its scripts, for libraries that do not count themselves.
 _OUTER_COMMANDS = ("cmdstat_set", "cmdstat_eval", "cmdstat_evalsha", "cmdstat_blpop")
 
+# Contenders on a hot key beyond which a round grows with their number.
+LONGER_BEYOND = 500
+# Seconds that a process of a round needs to start, import its library and end.
+_STARTING = 0.8
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -40,6 +45,24 @@ class Workload:
     processes: int
     hot: bool
 
+    def round_seconds(self, seconds: float) -> float:
+        """A round on a hot key lasts until even the slowest of ours has served everybody several times."""
+        return seconds * max(1.0, self.contenders / LONGER_BEYOND) if self.hot else seconds
+
+    @property
+    def ramp(self) -> float:
+        """Seconds in which connections are opened and queues filled."""
+        return 0.3 + self.contenders / 1000
+
+    @property
+    def start(self) -> float:
+        """Seconds until all processes are up and contend; one alone need not wait for others."""
+        return 0.0 if self.processes == 1 else 3.0
+
+    def estimate(self, seconds: float) -> float:
+        """About how long a round takes in all."""
+        return _STARTING + max(self.ramp, self.start) + self.round_seconds(seconds)
+
 
 WORKLOADS = (
     Workload("own keys, 1 task", 1, 1, hot=False),
@@ -55,7 +78,7 @@ WORKLOADS = (
 async def compete(
     server: RedisNode, subject: str, workload: Workload, placement: Placement, seconds: float
 ) -> Figures:
-    """One round.
+    """One round: of `seconds`, or longer where many contend for one key.
 
     :raises RuntimeError: a process failed; carries what it said.
     """
@@ -65,16 +88,15 @@ async def compete(
     os.sched_setaffinity(server.pid, placement.server)
     before = sum(process.cpu_times()[:2])
     share, rest = divmod(workload.contenders, workload.processes)
-    # All processes are up and contend before the common start.
-    start_at = time.monotonic() + (0.0 if workload.processes == 1 else 3.0)
+    start_at = time.monotonic() + workload.start
     jobs = [
         Work(
             subject=subject,
             url=server.url,
             contenders=share + (number < rest),
-            seconds=seconds,
+            seconds=workload.round_seconds(seconds),
             hot=workload.hot,
-            ramp=0.3 + workload.contenders / 1000,
+            ramp=workload.ramp,
             start_at=start_at,
             process=number,
             cores=placement.clients,

@@ -1,8 +1,8 @@
 """python -m bench.peers: ours, the peers and the raw limit, interleaved; writes bench/results/.
 
-python -m bench.peers                 the whole table, about twelve minutes
-python -m bench.peers --quick         fewer workloads, one placement, short rounds
-python -m bench.peers --only hot      workloads whose name contains a word
+python -m bench.peers                 the whole table, about twenty minutes
+python -m bench.peers --quick         one placement, one short round
+python -m bench.peers --only hot      workloads whose name contains a word, and their tables alone
 """
 
 import argparse
@@ -28,10 +28,11 @@ async def contest(
     names = runnable([subject.name for subject in (*OURS, *PEERS)])
     measured: dict[tuple[str, str, str], list[Figures]] = defaultdict(list)
     failed: dict[str, str] = {}
+    say(_estimate(placements, workloads, names, rounds, seconds))
     async with servers.redis() as server:
         for placement in placements:
             for workload in workloads:
-                subjects = names if workload.hot else [*names, Raw.name]
+                subjects = _subjects(workload, names)
                 for number in range(rounds):
                     for name in subjects:
                         say(f"{placement.name}: {workload.name}: round {number + 1} of {rounds}: {name}")
@@ -50,7 +51,7 @@ async def contest(
         figures.setdefault(place, {}).setdefault(work, {})[name] = medians(rounds_done)
     return {
         "command": "python -m bench.peers " + " ".join(sys.argv[1:]),
-        "environment": environment.describe() | {"server": _server_version(info)},
+        "environment": environment.describe() | {"server": server_version(info)},
         "rounds": rounds,
         "seconds_per_round": seconds,
         "figures": figures,
@@ -58,11 +59,23 @@ async def contest(
     }
 
 
+def _subjects(workload: Workload, names: list[str]) -> list[str]:
+    """Who does this work: the raw limit knows no waiting."""
+    return names if workload.hot else [*names, Raw.name]
+
+
+def _estimate(
+    placements: list[Placement], workloads: list[Workload], names: list[str], rounds: int, seconds: float
+) -> str:
+    each = sum(len(_subjects(one, names)) * one.estimate(seconds) for one in workloads)
+    return f"about {len(placements) * rounds * each / 60:.0f} minutes in all"
+
+
 def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _server_version(info: dict[str, str]) -> str:
+def server_version(info: dict[str, str]) -> str:
     if "valkey_version" in info:
         return f"Valkey {info['valkey_version']}"
     return f"Redis {info['redis_version']}"
@@ -73,11 +86,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two cores only, one short round")
     parser.add_argument("--only", default="", metavar="WORD", help="workloads whose name contains WORD")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.5, help="length of a round")
+    parser.add_argument("--seconds", type=float, default=1.2, help="length of a round")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     placements = [TWO_CORES] if options.quick else [TWO_CORES, ONE_CORE]
     workloads = [workload for workload in WORKLOADS if options.only in workload.name]
+    if not workloads:
+        known = "; ".join(workload.name for workload in WORKLOADS)
+        parser.error(f"no workload's name contains {options.only!r}: {known}")
     rounds, seconds = (1, 0.7) if options.quick else (options.rounds, options.seconds)
     outcome = asyncio.run(contest(placements, workloads, rounds, seconds))
     for path in write(outcome, options.out):
