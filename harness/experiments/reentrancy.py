@@ -24,7 +24,7 @@ RECIPE: Kind = "count on the server"
 OURS: Kind = "ReentrantLock"
 FENCES: tuple[Fence, ...] = ("off", "on")
 # In TTLs: for so long A works after it has left its inner block, while B waits.
-WORK = 3.0
+WORK = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Schedule:
     "LockLost instead. Neither sees a pause after the re-entry: there only the fence helps.",
 )
 async def run(lab: Lab) -> Outcome:
-    ttl = round(lab.rng.uniform(0.9, 1.2), 3)
+    ttl = round(lab.rng.uniform(0.8, 1.0), 3)
     panels: dict[str, Panel | None] = {}
     crew = await lab.enter(open_crew(NESTING.partition(":")[0], log=lab.folder / "processes.log"))
     plans = []

@@ -9,6 +9,7 @@ down, and at zero the hash is deleted. What the recipe overlooks:
 """
 
 import asyncio
+import contextlib
 import time
 import uuid
 from dataclasses import dataclass
@@ -94,6 +95,7 @@ class CountedLock:
         self._redis = redis
         self._key = key
         self._ttl = ttl
+        self._stop = asyncio.Event()
         self._watchdog: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Entry:
@@ -107,6 +109,7 @@ class CountedLock:
         depth, self.fence = told
         self.good_until = sent + self._ttl
         if self._watchdog is None:
+            self._stop.clear()
             self._watchdog = asyncio.create_task(self._renew())
         return Entry(self, self.fence, depth)
 
@@ -115,8 +118,9 @@ class CountedLock:
     ) -> None:
         """:raises redis.RedisError: the server failed."""
         if self._watchdog is not None:
-            self._watchdog.cancel()
-            await asyncio.wait([self._watchdog])
+            # Told and not cancelled: a command that is cancelled half-way takes its connection with it.
+            self._stop.set()
+            await self._watchdog
             self._watchdog = None
         left: int = await self._call(_LEAVE, self.owner)
         self.owned = left >= 0
@@ -124,12 +128,14 @@ class CountedLock:
             self.good_until = 0.0
 
     async def _renew(self) -> None:
-        while True:
+        while not self._stop.is_set():
             sent = time.monotonic()
             if not await self._call(_RENEW, self.owner, self._milliseconds):
                 return
             self.good_until = sent + self._ttl
-            await asyncio.sleep(self._ttl / _RENEWALS_PER_TTL)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._ttl / _RENEWALS_PER_TTL):
+                    await self._stop.wait()
 
     @property
     def _milliseconds(self) -> int:

@@ -99,7 +99,7 @@ async def test_entering_again_does_not_extend_the_lease(locks: LockClient, serve
 async def test_leaving_an_inner_block_does_not_stop_the_renewal(
     redis_locks: LockClient, redis_url: str, key: str
 ) -> None:
-    lock = ReentrantLock(redis_locks, key, ttl=0.5)
+    lock = ReentrantLock(redis_locks, key, ttl=1.0)
     async with lock as handle:
         async with lock:
             pass
