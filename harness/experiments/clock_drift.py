@@ -126,9 +126,9 @@ async def _case(
             with _clocks_noted(scene, wrong, skew.rate):
                 await a.acquire(ttl=TTL)
                 overtaken = asyncio.Event()
-                left, _ = await asyncio.gather(_take(b, a, overtaken), _use(a, overtaken))
+                left, late = await asyncio.gather(_take(b, a, overtaken), _use(a, overtaken))
                 await a.leave()
-    case = await _judged(scene, skew, fence, expected, left)
+    case = await _judged(scene, skew, fence, expected, left, late)
     panels[name] = scene.panel
     return case
 
@@ -159,18 +159,23 @@ async def _take(b: Actor, a: Actor, overtaken: asyncio.Event) -> float:
     return left
 
 
-async def _use(a: Actor, overtaken: asyncio.Event) -> None:
-    """A works until shortly before the end of its lease, or until B has written; looks, and writes."""
+async def _use(a: Actor, overtaken: asyncio.Event) -> bool:
+    """A works until shortly before the end of its lease, or until B has written; looks, and writes.
+
+    Whether B had written before.
+    """
     handle = a.handle
     assert handle is not None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(handle.remaining() - TTL * MARGIN):
             await overtaken.wait()
+    late = overtaken.is_set()
     if handle.held:
         await a.write("result of A")
+    return late
 
 
-async def _judged(scene: Scene, skew: Skew, fence: Fence, expected: str, left: float) -> Case:
+async def _judged(scene: Scene, skew: Skew, fence: Fence, expected: str, left: float, late: bool) -> Case:
     assert scene.resource is not None
     decisions = await scene.decisions()
     refused = [f"409 seen {one.seen} got {one.token}" for one in decisions if one.outcome == "stale"]
@@ -190,6 +195,7 @@ async def _judged(scene: Scene, skew: Skew, fence: Fence, expected: str, left: f
             left <= 0
         )
         is skew.safe,
+        "A wrote before B" if skew.safe else "B wrote before A": late is not skew.safe,
         "fences rose": second.details["fence"] > first.details["fence"],
     }
     story = skew == Skew(5, 3, 2.0, safe=False)

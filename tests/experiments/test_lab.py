@@ -193,6 +193,14 @@ async def test_a_protected_run_in_which_nothing_happened_shows_nothing(tmp_path:
     assert case.reason == "did not happen: somebody tried"
 
 
+async def test_a_violation_that_did_not_come_about_shows_nothing(tmp_path: Path) -> None:
+    """It is repeated: the fault came too late, which says nothing of the prediction."""
+    async with make_lab(tmp_path) as lab:
+        scene = lab.scene("too late", await lab.resource("off"), ttl=1.0)
+        case = await scene.judge("violated", shown={"B got in": False})
+    assert case.observed == "not shown"
+
+
 async def test_a_scene_leaves_history_log_and_picture_that_agree(tmp_path: Path, redis_url: str) -> None:
     async with make_lab(tmp_path) as lab:
         scene = lab.scene("one turn", await lab.resource("on"), ttl=5.0)

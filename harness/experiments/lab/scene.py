@@ -129,7 +129,8 @@ class Scene:
         """Write the scene's files, let the checkers judge them, and hold that against `expected`.
 
         `shown` are the sentences that must be true besides: a protected run in which nothing was tried
-        proves nothing. When one of them is not, the case is `not shown`. With `story` it is printed
+        proves nothing, nor does one that broke nothing because the fault came too late. When one of them
+        is not, the case is `not shown`, unless it broke what it should not. With `story` it is printed
         line by line among the experiment's results. `but` names checkers that do not count for the
         verdict, where the fault is known to break what they check; what they found is told all the same.
         """
@@ -147,7 +148,7 @@ class Scene:
         return Case(
             name=self.name,
             expected=expected,
-            observed=NOT_SHOWN if missing and observed == expected else observed,
+            observed=NOT_SHOWN if missing and observed in ("ok", expected) else observed,
             facts=facts or {},
             findings=[finding for check in checks.values() for finding in check.findings],
             reason=f"did not happen: {'; '.join(missing)}" if missing else "",
