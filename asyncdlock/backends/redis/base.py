@@ -51,6 +51,9 @@ class RedisBackend:
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
         states = [LeaseState.UNKNOWN] * len(grants)
         batches = self._server.batches([grant.claim.key for grant in grants], _RENEW_CHUNK)
+        if len(batches) == 1:  # most often so, and then a task would cost more than the request
+            await self._renew_batch(grants, batches[0], states)
+            return states
         for start in range(0, len(batches), _RENEW_AT_ONCE):
             at_once = batches[start : start + _RENEW_AT_ONCE]
             await asyncio.gather(*(self._renew_batch(grants, batch, states) for batch in at_once))
