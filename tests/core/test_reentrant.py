@@ -16,7 +16,7 @@ from asyncdlock import AcquireTimeout, Handle, LockClient, LockError, LockLost, 
 from asyncdlock.types import Grant, LeaseState
 from tests.cancellation.stepping import Moment, Step
 from tests.contract.fixtures import until
-from tests.core.scripted import Scripted
+from tests.core.scripted import Scripted, never
 
 EXAMPLE = Path(__file__).parents[2] / "examples/reentrant.py"
 
@@ -163,6 +163,23 @@ async def test_a_loss_that_was_caught_inside_stays_a_loss(locks: LockClient, ser
             await asyncio.sleep(60.0)  # cancelled here: the lease's deadline ends the outermost block
     assert refused == 3
     assert verbs(server).count("acquire") == 1
+
+
+async def test_a_task_is_outside_whatever_became_of_its_exit(locks: LockClient, server: Scripted) -> None:
+    """Also when leaving raised or was cancelled: the next entry is a first one."""
+    lock = ReentrantLock(locks, "key", ttl=0.1)
+    with pytest.raises(LockLost):
+        async with lock as lost:
+            await _ran_out(lost, server)
+    assert lock.depth == 0
+    server.on_release = never
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05), lock:
+            pass
+    server.on_release = None
+    assert lock.depth == 0
+    async with lock as again:
+        assert again.fence == lost.fence + 2
 
 
 async def test_leaving_an_inner_block_tells_of_a_loss_as_the_outermost_exit_does(
