@@ -167,10 +167,10 @@ async def test_a_loss_that_was_caught_inside_stays_a_loss(locks: LockClient, ser
 
 async def test_a_task_is_outside_whatever_became_of_its_exit(locks: LockClient, server: Scripted) -> None:
     """Also when leaving raised or was cancelled: the next entry is a first one."""
-    lock = ReentrantLock(locks, "key", ttl=0.1)
+    lock = ReentrantLock(locks, "key")
     with pytest.raises(LockLost):
         async with lock as lost:
-            await _ran_out(lost, server)
+            await _lost_by_the_server(lost, server)
     assert lock.depth == 0
     server.on_release = never
     with pytest.raises(TimeoutError):
