@@ -35,6 +35,8 @@ SECRET = "s3cr3t"
             f"redis://:{SECRET}@localhost?nonsense=1",
             "unknown option 'nonsense' for redis://: it takes .*local_queue",
         ),
+        ("redis://localhost?topology=sentinel&nonsense=1", "unknown option 'nonsense' for redis://"),
+        ("redis://localhost?topology=cluster&nonsense=1", "unknown option 'nonsense' for redis://"),
         (
             f"redis://:{SECRET}@localhost?call_timeout=soon",
             "call_timeout must be a positive number of seconds",

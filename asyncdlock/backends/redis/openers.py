@@ -29,11 +29,15 @@ def opener_for(options: dict[str, Any]) -> Opener:
 def sentinel_opener(
     sentinels: list[tuple[str, int]], service: str, *, sentinel_options: dict[str, Any], **options: Any
 ) -> Opener:
-    """Opens connections to whatever server the sentinels call the primary of `service` at that time."""
+    """Opens connections to whatever server the sentinels call the primary of `service` at that time.
+
+    :raises TypeError: redis-py does not know one of the options.
+    """
     # RESP2: redis-py 5.1 cannot read what sentinels say in RESP3.
     asking = _connection_options({"protocol": 2, **sentinel_options})
     finder = Sentinel(sentinels, sentinel_kwargs=asking)
     pool = finder.master_for(service, **_connection_options(options)).connection_pool
+    pool.make_connection()  # as above
 
     async def open_connection() -> AbstractConnection:
         connection: AbstractConnection = pool.make_connection()
