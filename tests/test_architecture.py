@@ -13,11 +13,18 @@ PACKAGES = ("asyncdlock", "harness", "bench", "tests", "examples")
 # Inside asyncdlock, from the ground up: a module imports only what stands before it.
 LAYERS = [
     {"asyncdlock.types", "asyncdlock.errors"},
-    {"asyncdlock.backend", "asyncdlock.metrics", "asyncdlock._backoff", "asyncdlock._fence_memory"},
+    {
+        "asyncdlock.backend",
+        "asyncdlock.metrics",
+        "asyncdlock._backoff",
+        "asyncdlock._options",
+        "asyncdlock._fence_memory",
+    },
     {"asyncdlock._watchdog", "asyncdlock._cleanup", "asyncdlock._callers", "asyncdlock._local_queue"},
     {"asyncdlock.handle"},
     {"asyncdlock._hold"},
     {"asyncdlock.client"},
+    {"asyncdlock.reentrant"},
     {"asyncdlock"},
 ]
 
