@@ -32,6 +32,11 @@ async def main() -> None:
             await tried.release()
         async with locks.hold("key", ttl=10.0, timeout=None) as held:
             assert_type(held, asyncdlock.Handle)
+        lock = asyncdlock.ReentrantLock(locks, "key", ttl=10.0, timeout=5.0, max_hold=30.0)
+        async with lock as outer, lock as inner:
+            assert_type(outer, asyncdlock.Handle)
+            assert inner is outer
+            assert_type(lock.depth, int)
         await locks.raise_fence("key", above=41)
         try:
             await locks.acquire("", timeout=1.0)
