@@ -1,6 +1,7 @@
 """Storms: random faults on every backend. With the fence on nothing is lost; with it off, much is."""
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -32,8 +33,11 @@ async def test_a_storm_on_each_backend_loses_nothing_while_the_fence_is_on(tmp_p
         outcome = await storm(lab, len(BACKENDS), controls={})
     assert outcome.as_predicted, [(case.name, case.observed, case.reason) for case in outcome.cases]
     rows = outcome.figures["rows"]
-    assert [row["seed"] for row in rows] == [FIRST_SEED + number for number in range(len(BACKENDS))]
-    assert {row["backend"] for row in rows} == set(BACKENDS)
+    skipped = {case.name.partition(",")[0] for case in outcome.cases if case.skipped}
+    assert not skipped or os.environ.get("ASYNCDLOCK_REQUIRE_SERVERS") != "1", skipped
+    plans = [plan_run(FIRST_SEED + number) for number in range(len(BACKENDS))]
+    assert [row["seed"] for row in rows] == [plan.seed for plan in plans if plan.backend not in skipped]
+    assert {row["backend"] for row in rows} == set(BACKENDS) - skipped
     assert all(row["acknowledged"] for row in rows), "a run in which nobody wrote shows nothing"
     assert all(row["stale_accepted"] == row["lost_updates"] == 0 for row in rows)
     assert outcome.figures["upper_bound_95"] == pytest.approx(3 / len(rows))

@@ -5,7 +5,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -141,10 +141,14 @@ class Lab:
 
     async def _case(self, plan: Plan) -> Case:
         case = await _attempt(plan)
-        for _ in range(_REPEATS):
-            if case.observed in (NOT_SHOWN, FAILED, OTHERWISE):
-                self.say(f"{plan.name}: {case.reason or case.observed}; once more")
-                case = await _attempt(plan)
+        attempts = 1
+        while case.observed in (NOT_SHOWN, FAILED, OTHERWISE) and attempts <= _REPEATS:
+            self.say(f"{plan.name}: {case.reason or case.observed}; once more")
+            case = await _attempt(plan)
+            attempts += 1
+        if attempts > 1:
+            # Whoever reads the result shall know that it did not come at once.
+            case = replace(case, facts={**case.facts, "attempts": attempts})
         verdict = "as predicted" if case.as_predicted else case.reason or "NOT as predicted"
         self.say(f"{plan.name}: {case.observed} ({verdict})")
         return case

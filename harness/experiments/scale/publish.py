@@ -45,9 +45,9 @@ def write_overview(results: Path = RESULTS) -> Path:
     """
     summaries = [json.loads(path.read_text()) for path in results.glob("*.json")]
     parts = [
-        "# Figures of the experiments on scale",
+        "# Figures of the experiments",
         "Written by `python -m harness.experiments.scale.publish`: do not edit. How to read them: "
-        "[docs/scale.md](../../../docs/scale.md).",
+        "[docs/scale.md](../../../docs/scale.md), [docs/findings.md](../../../docs/findings.md).",
     ]
     for summary in sorted(summaries, key=lambda one: int(one["experiment"]["number"])):
         name, where = summary["experiment"]["name"], summary["environment"]
