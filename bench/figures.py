@@ -30,7 +30,7 @@ def figures(tallies: Sequence[Tally], *, server_cpu: float, server_commands: int
     sections = [count for tally in tallies for count in tally.sections]
     total = sum(sections)
     waits = sorted(wait for tally in tallies for wait in tally.waits)
-    grants = sorted(grant for tally in tallies for grant in tally.fences)
+    grants = sorted(grant for tally in tallies for grant in zip(tally.granted, tally.fences, strict=True))
     counted = [tally.commands for tally in tallies if tally.commands is not None]
     with_ramp = max(1, sum(tally.total for tally in tallies))
     seconds = max(tally.seconds for tally in tallies)

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 import time
+from array import array
+from collections.abc import MutableSequence
 from dataclasses import dataclass, field
 
 from bench.subjects import SUBJECTS, PythonRedisLock, Raw, Subject
@@ -32,15 +34,17 @@ class Tally:
 
     sections: list[int]
     """Per contender."""
-    waits: list[float]
+    waits: MutableSequence[float]
     """Seconds from the call of acquire to the grant, one per section."""
     seconds: float
     cpu: float
     commands: int | None
     total: int
     """Sections with the ramp included: what the server's own counts refer to."""
-    fences: list[tuple[float, int]] = field(default_factory=list)
-    """(time of grant, fence), in the order of this process; empty for peers."""
+    fences: MutableSequence[int] = field(default_factory=lambda: array("q"))
+    """One per section, in the order of this process; empty for peers."""
+    granted: MutableSequence[float] = field(default_factory=lambda: array("d"))
+    """When each fence was granted."""
 
 
 async def run(work: Work) -> Tally:
@@ -85,22 +89,26 @@ class _Window:
             None if commands is None or self._commands is None else commands - self._commands,
             sum(now.sections),
             now.fences[self._fences :],
+            now.granted[self._fences :],
         )
 
 
 async def _in_tasks(subject: Subject, work: Work) -> Tally:
-    tally = Tally([0] * work.contenders, [], 0.0, 0.0, None, 0)
+    # Arrays, because objects that are kept would make the garbage collector a part of what is measured.
+    tally = Tally([0] * work.contenders, array("d"), 0.0, 0.0, None, 0)
 
     async def contend(number: int) -> None:
         lock = subject.lock(_key(work, number))
-        waits, fences, sections, clock = tally.waits, tally.fences, tally.sections, time.perf_counter
+        waits, fences, granted, sections = tally.waits, tally.fences, tally.granted, tally.sections
+        clock = time.perf_counter
         while True:
             called = clock()
             fence = await lock.acquire()
             now = clock()
             waits.append(now - called)
             if fence:
-                fences.append((now, fence))
+                fences.append(fence)
+                granted.append(now)
             sections[number] += 1
             await lock.release()
 
@@ -116,7 +124,7 @@ async def _in_tasks(subject: Subject, work: Work) -> Tally:
 
 
 def _in_threads(subject: PythonRedisLock, work: Work) -> Tally:
-    tally = Tally([0] * work.contenders, [], 0.0, 0.0, None, 0)
+    tally = Tally([0] * work.contenders, array("d"), 0.0, 0.0, None, 0)
 
     def contend(number: int) -> None:
         lock = subject.blocking_lock(_key(work, number))

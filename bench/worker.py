@@ -17,7 +17,7 @@ async def measure() -> None:
         os.sched_setaffinity(0, job.cores)
     gc.freeze()
     tally = await work.run(job)
-    json.dump(dataclasses.asdict(tally), sys.stdout)
+    json.dump(dataclasses.asdict(tally), sys.stdout, default=list)
     sys.stdout.flush()
     os._exit(0)  # see work.run
 
