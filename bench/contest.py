@@ -103,16 +103,20 @@ async def compete(
         )
         for number in range(workload.processes)
     ]
-    tallies = await asyncio.gather(*(_run(job) for job in jobs))
+    tallies = await asyncio.gather(*(run_in_process(job) for job in jobs))
     server_cpu = sum(process.cpu_times()[:2]) - before
     return figures(tallies, server_cpu=server_cpu, server_commands=await _outer_commands(server))
 
 
-async def _run(job: Work) -> Tally:
+async def run_in_process(job: Work, worker: str = "bench.worker") -> Tally:
+    """Let a process of its own do the work; `worker` is the module that it runs.
+
+    :raises RuntimeError: it failed; carries what it said.
+    """
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "bench.worker",
+        worker,
         json.dumps(asdict(job)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -14,17 +14,18 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import psutil
 
+from bench.contest import run_in_process
 from bench.etcd_subjects import ON_A_HOT_KEY, ON_OWN_KEYS, Aetcd, PredecessorWatches
 from bench.figures import Figures, figures, medians
 from bench.subjects import Subject
-from bench.work import Tally, Work
+from bench.work import Work
 from harness import environment, servers
 from harness.servers import EtcdNode
 
@@ -84,7 +85,7 @@ async def compare(workloads: list[Workload], rounds: int, seconds: float) -> dic
 async def compete(server: EtcdNode, subject: str, workload: Workload, seconds: float) -> Figures:
     """One round, in a child process.
 
-    :raises SystemExit: it failed; carries what it said.
+    :raises RuntimeError: it failed; carries what it said.
     """
     process = psutil.Process(server.pid)
     before = sum(process.cpu_times()[:2])
@@ -96,19 +97,8 @@ async def compete(server: EtcdNode, subject: str, workload: Workload, seconds: f
         hot=workload.hot,
         ramp=_RAMP,
     )
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "bench.etcd_worker",
-        json.dumps(asdict(job)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await child.communicate()
-    if child.returncode:
-        raise SystemExit(f"{subject}: {err.decode()[-2000:]}")
+    tally = await run_in_process(job, "bench.etcd_worker")
     server_cpu = sum(process.cpu_times()[:2]) - before
-    tally = Tally(**json.loads(out))
     return figures([tally], server_cpu=server_cpu, server_commands=await _messages(server))
 
 

@@ -160,9 +160,21 @@ class Pottery(Subject):
         return _PeerLock(AIORedlock(key=key, masters={self._redis}, auto_release_time=LEASE))
 
 
-class PythonRedisLock(Subject):
-    """Blocking, so it runs in threads; `bench.work` drives it there without asyncio."""
+class BlockingLock(Protocol):
+    """One contender's lock, for threads."""
 
+    def acquire(self, *, timeout: float) -> bool: ...
+    def release(self) -> object: ...
+
+
+class Blocking(Subject):
+    """A library for threads: `bench.work` drives it there, without asyncio."""
+
+    def blocking_lock(self, key: str) -> BlockingLock:
+        raise NotImplementedError
+
+
+class PythonRedisLock(Blocking):
     name = "python-redis-lock (threads)"
 
     async def open(self) -> None:
@@ -170,10 +182,11 @@ class PythonRedisLock(Subject):
 
         self._redis = redis.Redis.from_url(self.url, max_connections=self.contenders + 10)
 
-    def blocking_lock(self, key: str) -> Any:
+    def blocking_lock(self, key: str) -> BlockingLock:
         import redis_lock
 
-        return redis_lock.Lock(self._redis, key, expire=int(LEASE))
+        lock: BlockingLock = redis_lock.Lock(self._redis, key, expire=int(LEASE))
+        return lock
 
 
 class Raw(Subject):

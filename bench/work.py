@@ -7,7 +7,7 @@ from array import array
 from collections.abc import MutableSequence
 from dataclasses import dataclass, field
 
-from bench.subjects import SUBJECTS, PythonRedisLock, Raw, Subject
+from bench.subjects import SUBJECTS, Blocking, Raw, Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ async def run(work: Work) -> Tally:
     await subject.open()
     if isinstance(subject, Raw):
         return await _raw(subject, work)
-    if isinstance(subject, PythonRedisLock):
+    if isinstance(subject, Blocking):
         return await asyncio.to_thread(_in_threads, subject, work)
     return await _in_tasks(subject, work)
 
@@ -123,7 +123,7 @@ async def _in_tasks(subject: Subject, work: Work) -> Tally:
     return done
 
 
-def _in_threads(subject: PythonRedisLock, work: Work) -> Tally:
+def _in_threads(subject: Blocking, work: Work) -> Tally:
     tally = Tally([0] * work.contenders, array("d"), 0.0, 0.0, None, 0)
 
     def contend(number: int) -> None:
