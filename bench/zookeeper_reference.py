@@ -63,10 +63,8 @@ def markdown(outcome: Mapping[str, Any]) -> Iterator[str]:
     yield "# ZooKeeper: ours and kazoo's Lock"
     yield ""
     rounds = f"medians of {outcome['rounds']} rounds of {outcome['seconds_per_round']:g} s, interleaved"
-    yield (
-        f"`{outcome['command']}`: {rounds}; kazoo {where['packages'].get('kazoo', '?')}, Python {where['python']}, "
-        f"{where['cpus']} cores. CPU: per section."
-    )
+    yield f"`{outcome['command']}`: {rounds}. CPU: per section."
+    yield f"kazoo {where['packages'].get('kazoo', '?')}, Python {where['python']}, {where['cpus']} cores."
     for workload, subjects in outcome["figures"].items():
         yield from ("", f"## {workload.capitalize()}", "")
         yield "| | sections/s | × kazoo | wait p50 ms | p99 ms | Jain | client CPU µs |"
