@@ -10,7 +10,6 @@ the command, the machine and the versions.
 
 import argparse
 import asyncio
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -24,12 +23,12 @@ import psutil
 from bench.contest import run_in_process
 from bench.etcd_subjects import ON_A_HOT_KEY, ON_OWN_KEYS, Aetcd, PredecessorWatches
 from bench.figures import Figures, figures, medians
+from bench.save import RESULTS, save_and_show
 from bench.subjects import Subject
 from bench.work import Work
 from harness import environment, servers
 from harness.servers import EtcdNode
 
-RESULTS = Path(__file__).parent / "results"
 _RAMP = 1.0  # leases are granted, queues are filled
 _COLUMNS = (
     ("sections/s", "sections_per_s", "{:,.0f}"),
@@ -141,15 +140,6 @@ def markdown(outcome: Mapping[str, Any]) -> Iterator[str]:
             yield f"| {name}{note} | " + " | ".join([cells[0], *ratios, *cells[1:]]) + " |"
 
 
-def write(outcome: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write `etcd.json` and `etcd.md` into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    data, table = folder / "etcd.json", folder / "etcd.md"
-    data.write_text(json.dumps(outcome, indent=1) + "\n")
-    table.write_text("\n".join(markdown(outcome)) + "\n")
-    return [data, table]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.etcd_reference", description=__doc__.splitlines()[0]
@@ -163,9 +153,7 @@ def main() -> None:
     if not workloads:
         parser.error(f"no workload's name contains {options.only!r}: say hot or own")
     outcome = asyncio.run(compare(workloads, options.rounds, options.seconds))
-    for path in write(outcome, options.out):
-        print(path)
-    print((options.out / "etcd.md").read_text())
+    save_and_show("etcd", outcome, markdown(outcome), options.out)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Writes bench/results/generator.json and generator.md, in about 30 seconds.
 import argparse
 import asyncio
 import gc
-import json
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from typing import Any
 import psutil
 import uvloop
 
+from bench.save import RESULTS, save_and_show
 from harness import environment, pacer
 from harness.clock import now
 from harness.config import RunConfig
@@ -32,7 +32,6 @@ from harness.recorder import Recorder
 from harness.run import run_load
 from harness.runner import Runner
 
-RESULTS = Path(__file__).parent / "results"
 _MEGABYTE = 1_000_000
 
 
@@ -110,7 +109,7 @@ async def measure(rate: int, seconds: float, contenders: int) -> dict[str, Any]:
         }
 
 
-def markdown(outcome: dict[str, Any]) -> str:
+def markdown(outcome: dict[str, Any]) -> list[str]:
     where = outcome["environment"]
     lines = [
         "# The generator",
@@ -133,7 +132,7 @@ def markdown(outcome: dict[str, Any]) -> str:
         f"{crowd['waiting']:,} of {crowd['contenders']:,} contenders waiting at once in one process: "
         f"{crowd['megabytes']:,.0f} MB resident (verdict {crowd['verdict']}).",
     ]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def main() -> None:
@@ -144,10 +143,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     outcome = uvloop.run(measure(options.rate, options.seconds, options.contenders))
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "generator.json").write_text(json.dumps(outcome, indent=1) + "\n")
-    (options.out / "generator.md").write_text(markdown(outcome))
-    print(markdown(outcome))
+    save_and_show("generator", outcome, markdown(outcome), options.out)
 
 
 if __name__ == "__main__":

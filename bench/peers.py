@@ -15,10 +15,9 @@ from typing import Any
 from bench.contest import ONE_CORE, TWO_CORES, WORKLOADS, Placement, Workload, compete, runnable
 from bench.figures import Figures, medians
 from bench.results import write
+from bench.save import RESULTS
 from bench.subjects import OURS, PEERS, Raw
 from harness import environment, servers
-
-RESULTS = Path(__file__).parent / "results"
 
 
 async def contest(

@@ -7,7 +7,6 @@ renewals themselves, and the commands that they took. About forty seconds.
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import time
@@ -21,7 +20,8 @@ import uvloop
 
 import asyncdlock
 from bench.contest import TWO_CORES, Placement
-from bench.peers import RESULTS, say, server_version
+from bench.peers import say, server_version
+from bench.save import RESULTS, save_and_show
 from harness import environment, servers
 from harness.servers import RedisNode
 
@@ -126,15 +126,6 @@ async def run(placement: Placement, *, count: int, ttl: float, thirds: int) -> d
     }
 
 
-def write(outcome: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write `renewals.json` and `renewals.md` into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    data, table = folder / "renewals.json", folder / "renewals.md"
-    data.write_text(json.dumps(outcome, indent=1) + "\n")
-    table.write_text("\n".join(_markdown(outcome)) + "\n")
-    return [data, table]
-
-
 def _markdown(outcome: Mapping[str, Any]) -> Iterator[str]:
     where = outcome["environment"]
     yield f"# {outcome['locks']:,} held locks that renew"
@@ -162,9 +153,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     outcome = uvloop.run(run(TWO_CORES, count=options.locks, ttl=options.ttl, thirds=options.thirds))
-    for path in write(outcome, options.out):
-        print(path)
-    print((options.out / "renewals.md").read_text())
+    save_and_show("renewals", outcome, _markdown(outcome), options.out)
 
 
 if __name__ == "__main__":

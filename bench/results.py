@@ -1,12 +1,12 @@
 """Writes the outcome of a contest: JSON with every figure, a table to read, a chart."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from bench.claims import CLAIMS, Table
 from bench.contest import LONGER_BEYOND
+from bench.save import save
 
 _COLUMNS = (
     ("sections/s", "sections_per_s", "{:,.0f}"),
@@ -23,12 +23,10 @@ _COLUMNS = (
 
 def write(outcome: dict[str, Any], folder: Path) -> list[Path]:
     """Write `peers.json`, `peers.md` and `peers.svg` into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    data, table, chart = folder / "peers.json", folder / "peers.md", folder / "peers.svg"
-    data.write_text(json.dumps(outcome, indent=1) + "\n")
-    table.write_text("\n".join(_markdown(outcome)) + "\n")
+    chart = folder / "peers.svg"
+    written = save("peers", outcome, _markdown(outcome), folder)
     _draw(outcome, chart)
-    return [data, table, chart]
+    return [*written, chart]
 
 
 def _markdown(outcome: Mapping[str, Any]) -> Iterator[str]:

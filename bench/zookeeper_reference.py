@@ -6,7 +6,6 @@ fresh server. Writes bench/results/zookeeper.json and zookeeper.md, in about two
 
 import argparse
 import asyncio
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -15,11 +14,11 @@ from typing import Any
 
 from bench.contest import run_in_process
 from bench.figures import Figures, figures, medians
+from bench.save import RESULTS, save_and_show
 from bench.work import Work
 from bench.zookeeper_subjects import ALL, Kazoo
 from harness import environment, servers
 
-RESULTS = Path(__file__).parent / "results"
 _CONTENDERS = 50
 _WORKLOADS = {"own keys, 50 contenders": False, "hot key, 50 contenders": True}
 
@@ -84,11 +83,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     outcome = asyncio.run(compare(options.rounds, options.seconds))
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "zookeeper.json").write_text(json.dumps(outcome, indent=1) + "\n")
-    text = "\n".join(markdown(outcome)) + "\n"
-    (options.out / "zookeeper.md").write_text(text)
-    print(text)
+    save_and_show("zookeeper", outcome, markdown(outcome), options.out)
 
 
 if __name__ == "__main__":
