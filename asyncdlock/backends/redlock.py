@@ -291,9 +291,6 @@ def from_url(url: str, **options: Any) -> RedlockBackend:
     if len(hosts) > _MOST_NODES:
         raise ValueError(f"redlock:// takes at most {_MOST_NODES} nodes, not {len(hosts)}")
     # No patience with a node that is down: the majority is what bridges it.
-    nodes = [
-        Node(where.opener_to(host, port), call_timeout=where.call_timeout, reconnect_for=0.0)
-        for host, port in hosts
-    ]
+    nodes = [Node(where.opener_to(host, port), reconnect_for=0.0, **where.wire) for host, port in hosts]
     names = [f"{host}:{port}" for host, port in hosts]
     return RedlockBackend(nodes, names, node_timeout=where.ours.get("node_timeout", _NODE_TIMEOUT))

@@ -99,7 +99,7 @@ def test_options_in_python_win_over_those_in_the_url() -> None:
         known={"local_queue": bool},
     )
     assert parsed.hosts == [("h", 1234)]
-    assert parsed.call_timeout == 2.0
+    assert parsed.wire["call_timeout"] == 2.0
     assert parsed.ours == {"local_queue": True}
     assert parsed.theirs["client_name"] == "b"
     assert (parsed.theirs["username"], parsed.theirs["password"], parsed.theirs["db"]) == ("u", "p", 5)

@@ -35,5 +35,5 @@ def queue_from_url(url: str, **options: Any) -> QueueBackend:
 def _server(where: RedisURL) -> Server | Cluster:
     if where.topology == "cluster":
         where.opener_to(*where.hosts[0])  # refuses bad options here, not when the first node is asked
-        return Cluster(where.hosts, where.opener_to, call_timeout=where.call_timeout)
-    return Server(where.opener(), call_timeout=where.call_timeout)
+        return Cluster(where.hosts, where.opener_to, **where.wire)
+    return Server(where.opener(), **where.wire)

@@ -7,14 +7,14 @@ sharded messages: one channel per key and client, in the key's own slot.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis.keys import companion, slot_of
 from asyncdlock.backends.redis.node import Node
 from asyncdlock.backends.redis.replies import Moved
 from asyncdlock.backends.redis.scripts import Script
-from asyncdlock.backends.redis.wire import Opener
+from asyncdlock.backends.redis.wire import Opener, WireOptions
 from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import Claim
 
@@ -61,11 +61,14 @@ class Cluster:
     count_verb = "SHARDNUMSUB"
 
     def __init__(
-        self, seeds: Sequence[Address], opener_to: Callable[[str, int], Opener], *, call_timeout: float = 5.0
+        self,
+        seeds: Sequence[Address],
+        opener_to: Callable[[str, int], Opener],
+        **options: Unpack[WireOptions],
     ) -> None:
         self._seeds = list(seeds)
         self._opener_to = opener_to
-        self._call_timeout = call_timeout
+        self._options = options
         self._nodes: dict[Address, Node] = {}
         self._slots: dict[int, Address] = {}
         self._discovery: asyncio.Task[None] | None = None
@@ -116,9 +119,8 @@ class Cluster:
         node = self._nodes.get(address)
         if node is None:
             # No patience with a node that is down: another may serve its slots already.
-            node = self._nodes[address] = Node(
-                self._opener_to(*address), call_timeout=self._call_timeout, reconnect_for=0.0
-            )
+            node = Node(self._opener_to(*address), reconnect_for=0.0, **self._options)
+            self._nodes[address] = node
             node.wire.on_push = self._pushed
             node.wire.on_lost = lambda: self._node_lost(address)
         return node

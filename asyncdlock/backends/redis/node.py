@@ -1,11 +1,11 @@
 """One Redis server behind one wire: runs our scripts on it, with the repetitions that they allow."""
 
 import asyncio
-from typing import Any
+from typing import Any, Unpack
 
 from asyncdlock.backends.redis.replies import ReadOnly, ScriptMissing
 from asyncdlock.backends.redis.scripts import Script
-from asyncdlock.backends.redis.wire import Opener, Wire
+from asyncdlock.backends.redis.wire import Opener, Wire, WireOptions
 from asyncdlock.errors import BackendUnavailable
 
 
@@ -25,8 +25,8 @@ class Node:
     | any other error reply                 | BackendError, definite                         |
     """
 
-    def __init__(self, opener: Opener, *, call_timeout: float, reconnect_for: float = 2.0) -> None:
-        self.wire = Wire(opener, call_timeout=call_timeout, reconnect_for=reconnect_for)
+    def __init__(self, opener: Opener, *, reconnect_for: float = 2.0, **options: Unpack[WireOptions]) -> None:
+        self.wire = Wire(opener, reconnect_for=reconnect_for, **options)
 
     @property
     def commands(self) -> int:

@@ -1,10 +1,10 @@
 """One Redis primary, alone or found by Sentinel, and the one channel on which it tells us of grants."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from asyncdlock.backends.redis.node import Node
-from asyncdlock.backends.redis.wire import Opener, Wire
+from asyncdlock.backends.redis.wire import Opener, Wire, WireOptions
 from asyncdlock.types import Claim
 
 _CHANNEL = "asyncdlock:"
@@ -16,8 +16,8 @@ class Server(Node):
     publish_verb = "PUBLISH"
     count_verb = "NUMSUB"
 
-    def __init__(self, opener: Opener, *, call_timeout: float = 5.0) -> None:
-        super().__init__(opener, call_timeout=call_timeout)
+    def __init__(self, opener: Opener, **options: Unpack[WireOptions]) -> None:
+        super().__init__(opener, **options)
         self._session: str | None = None
         self.wire.on_open = self._subscribe
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import hiredis
 from redis.asyncio.connection import AbstractConnection
 
+from asyncdlock.backends.redis.awake import Awake
 from asyncdlock.backends.redis.replies import error_from_reply
 from asyncdlock.errors import BackendUnavailable
 
@@ -48,7 +49,9 @@ class StreamOwner(Protocol):
 class Stream(asyncio.Protocol):
     """Takes the connection over from redis-py's protocol; belongs to a Wire."""
 
-    def __init__(self, owner: StreamOwner, writer: asyncio.StreamWriter, call_timeout: float) -> None:
+    def __init__(
+        self, owner: StreamOwner, writer: asyncio.StreamWriter, *, call_timeout: float, stay_awake: bool
+    ) -> None:
         # Kept, because a StreamWriter closes its transport when it is collected.
         self._writer = writer
         self.transport: asyncio.WriteTransport = writer.transport
@@ -59,6 +62,7 @@ class Stream(asyncio.Protocol):
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self._pending: deque[asyncio.Future[Any]] = deque()
         self._unsent: list[bytes] = []
+        self._awake = Awake(self._pending, self._loop.call_soon) if stay_awake else None
         self._subscriptions: dict[asyncio.Future[Any], tuple[bytes, bytes]] = {}
         self._call_timeout = call_timeout
         # Replies counted so far, and how many there were at the last look of the stall timer.
@@ -78,6 +82,8 @@ class Stream(asyncio.Protocol):
         if not self._pending:
             # Nothing in flight: do not wait for the end of the tick.
             self.transport.write(packed)
+            if self._awake is not None:
+                self._awake.wait()
             if self._stall_timer is None:
                 self._watch_for_stall()
         elif unsent:

@@ -11,7 +11,7 @@ from redis.asyncio.connection import parse_url
 from asyncdlock import _options
 from asyncdlock.backend import redact
 from asyncdlock.backends.redis.openers import opener_for, sentinel_opener
-from asyncdlock.backends.redis.wire import Opener
+from asyncdlock.backends.redis.wire import Opener, WireOptions
 
 _TOPOLOGIES = ("single", "sentinel", "cluster")
 _DATABASE = re.compile(r"/?|/[0-9]+")
@@ -27,6 +27,7 @@ _EVERYWHERE: dict[str, type] = {
     "topology": str,
     "service": str,
     "call_timeout": float,
+    "stay_awake": bool,
     "sentinel_username": str,
     "sentinel_password": str,
 }
@@ -42,7 +43,7 @@ class RedisURL:
     topology: str
     hosts: list[tuple[str, int]]
     service: str
-    call_timeout: float
+    wire: WireOptions
     encrypted: bool
     ours: dict[str, Any]
     theirs: dict[str, Any]
@@ -94,7 +95,10 @@ class RedisURL:
             topology=topology,
             hosts=hosts,
             service=common.get("service", "mymaster"),
-            call_timeout=common.get("call_timeout", 5.0),
+            wire={
+                "call_timeout": common.get("call_timeout", 5.0),
+                "stay_awake": common.get("stay_awake", True),
+            },
             encrypted=scheme == "rediss",
             ours=ours,
             theirs=parsed | theirs,

@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypedDict
 
 from redis.asyncio.connection import AbstractConnection
 
@@ -25,18 +25,31 @@ Opener = Callable[[], Awaitable[AbstractConnection]]
 PushHandler = Callable[[list[Any]], None]
 
 
+class WireOptions(TypedDict, total=False):
+    """What a URL says of its wires, see `Wire`."""
+
+    call_timeout: float
+    stay_awake: bool
+
+
 class Wire:
-    """A connection that opens itself when used and again when it was lost."""
+    """A connection that opens itself when used and again when it was lost.
+
+    `call_timeout`: seconds after which a silent server loses the connection. `reconnect_for`: how long a
+    server that was reached before is given to come back. `stay_awake`: see `awake.py`.
+    """
 
     def __init__(
         self,
         opener: Opener,
         *,
-        call_timeout: float,
+        call_timeout: float = 5.0,
         reconnect_for: float = 2.0,
+        stay_awake: bool = True,
     ) -> None:
         self._opener = opener
         self._call_timeout = call_timeout
+        self._stay_awake = stay_awake
         self._reconnect_for = reconnect_for
         self.on_open: Callable[[Wire], Awaitable[None]] | None = None
         """Runs on every new connection before anything else is sent."""
@@ -172,7 +185,9 @@ class Wire:
             connection = await self._opener()
         except Exception as error:
             raise error_from_redis_py(error) from error
-        stream = Stream(self, take_over(connection), self._call_timeout)
+        stream = Stream(
+            self, take_over(connection), call_timeout=self._call_timeout, stay_awake=self._stay_awake
+        )
         if self.on_open is not None:
             try:
                 # The hook finds the stream open; whoever stands in line waits for it.
