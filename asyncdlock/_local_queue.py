@@ -4,8 +4,9 @@ A LocalQueue is a Backend around a Backend and knows nothing of servers. Per key
 process is known to the server at a time. The others wait here. A release passes the lock to the
 next of them, with the next fence of a block that the remote grant reserved, as long as
 
-- the block has a fence left, which bounds how long other processes wait: `handoffs` sections,
-- the lease is fresh (nine tenths of its life remain) and no renewal has cast doubt on it,
+- the block has a fence left, and the turn of this process has not lasted for long: a tenth of a second, or a
+  tenth of the TTL where that is less. These two bound how long other processes wait,
+- no renewal has cast doubt on the lease,
 - the next waiter asked for the same TTL.
 
 Otherwise the lock goes back to the server, and the next local waiter goes to the end of the
@@ -23,7 +24,10 @@ from asyncdlock.backend import Backend
 from asyncdlock.errors import BackendError
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
 
-_FRESH = 0.9  # of a lease's validity
+# A hand-off saves a round trip. After this long in a row the one round trip of passing the lock on to another
+# process weighs nothing: seconds, and the part of the TTL.
+_LONGEST_TURN = 0.1
+_TURN_OF_TTL = 0.1
 
 _Waiter = tuple[Claim, "asyncio.Future[Grant | None]"]
 
@@ -31,10 +35,21 @@ _Waiter = tuple[Claim, "asyncio.Future[Grant | None]"]
 class _Place:
     """One key of this process: who has the turn, what the server granted, who waits behind."""
 
-    __slots__ = ("doubtful", "expires_at", "holder", "remote", "timer", "used", "waiters")
+    __slots__ = (
+        "doubtful",
+        "expires_at",
+        "hand_on_until",
+        "holder",
+        "loop",
+        "remote",
+        "timer",
+        "used",
+        "waiters",
+    )
 
     def __init__(self, claim: Claim) -> None:
         self.waiters: OrderedDict[str, _Waiter] = OrderedDict()
+        self.loop: asyncio.AbstractEventLoop | None = None  # looked up for the first waiter only
         self.timer: asyncio.TimerHandle | None = None
         self.turn_of(claim)
 
@@ -45,6 +60,7 @@ class _Place:
         self.used = 0
         self.doubtful = False  # what the last renewal or a failed acquire left open
         self.expires_at = math.inf
+        self.hand_on_until = -math.inf
 
     def may_hand_to(self, claim: Claim) -> bool:
         remote = self.remote
@@ -53,16 +69,17 @@ class _Place:
             and self.used < remote.reserved
             and not self.doubtful
             and claim.ttl == remote.claim.ttl
-            and time.monotonic() <= self.expires_at - _FRESH * validity(claim.ttl)
+            and time.monotonic() <= self.hand_on_until
         )
 
 
 class LocalQueue:
     """A Backend that sends one claim per key at a time to the Backend inside."""
 
-    def __init__(self, backend: Backend, *, handoffs: int) -> None:
+    def __init__(self, backend: Backend, *, handoffs: int, longest_turn: float = _LONGEST_TURN) -> None:
         self._backend = backend
         self._handoffs = handoffs
+        self._longest_turn = longest_turn
         self._places: dict[str, _Place] = {}
         # Releases that failed: the local owner, what it held on the server, and for how long it may.
         self._unfinished: dict[str, tuple[Claim, float]] = {}
@@ -80,7 +97,9 @@ class LocalQueue:
         if place is None:
             self._places[claim.key] = place = _Place(claim)
         else:
-            future: asyncio.Future[Grant | None] = asyncio.get_running_loop().create_future()
+            if place.loop is None:
+                place.loop = asyncio.get_running_loop()
+            future: asyncio.Future[Grant | None] = place.loop.create_future()
             place.waiters[claim.owner] = claim, future
             if place.timer is None:
                 self._watch_lease(claim.key, place)
@@ -116,6 +135,9 @@ class LocalQueue:
     def _won(self, place: _Place, grant: Grant) -> Grant:
         place.remote = grant
         place.expires_at = grant.expires_at
+        ttl = grant.claim.ttl
+        asked_at = grant.expires_at - validity(ttl)
+        place.hand_on_until = asked_at + min(self._longest_turn, ttl * _TURN_OF_TTL)
         self._watch_lease(grant.claim.key, place)
         return grant if not grant.reserved else Grant(grant.claim, grant.fence, grant.expires_at)
 
@@ -137,15 +159,20 @@ class LocalQueue:
             if place is not None and place.waiters.pop(claim.owner, None) is not None:
                 return False
             return await self._backend.release(claim)
-        while place.waiters:
-            successor, future = next(iter(place.waiters.values()))
+        waiters = place.waiters
+        while waiters:
+            owner, (successor, future) = waiters.popitem(last=False)
             if future.done():
-                place.waiters.popitem(last=False)
-            elif place.may_hand_to(successor):
-                self._hand_over(place)
+                continue  # cancelled
+            if place.may_hand_to(successor):
+                assert place.remote is not None
+                place.used += 1
+                place.holder = owner
+                future.set_result(Grant(successor, place.remote.fence + place.used, place.expires_at))
                 return True
-            else:
-                break
+            waiters[owner] = successor, future
+            waiters.move_to_end(owner, last=False)
+            break
         remote = claim if place.remote is None else place.remote.claim
         # Not after the answer: the server keeps the next one waiting until the lock is free, whichever
         # request comes first and whatever becomes of this one.
@@ -161,13 +188,6 @@ class LocalQueue:
             self._unfinished = {who: left for who, left in self._unfinished.items() if left[1] > now}
             self._unfinished[owner] = remote, now + remote.ttl
             raise
-
-    def _hand_over(self, place: _Place) -> None:
-        owner, (claim, future) = place.waiters.popitem(last=False)
-        assert place.remote is not None
-        place.used += 1
-        place.holder = owner
-        future.set_result(Grant(claim, place.remote.fence + place.used, place.expires_at))
 
     def _pass_turn(self, key: str, place: _Place) -> None:
         """Nothing of this process stays on the server for `key`: let the next waiter go there."""

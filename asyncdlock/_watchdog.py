@@ -35,6 +35,7 @@ class Watchdog:
     def __init__(self, backend: "Backend", metrics: "Metrics") -> None:
         self._backend = backend
         self._metrics = metrics
+        # By the hundredths of a second at which the handles in it want attention.
         self._buckets: dict[int, set[Handle]] = {}
         self._order: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -47,26 +48,30 @@ class Watchdog:
         """Look after `handle`: renew it in time, or notice when its lease has run out."""
         due = handle.expires_at
         if handle.renew_until > now:
-            due -= handle.ttl * _RENEW_BEFORE
-        self._enter(handle, min(due, now + _LOOK_EVERY))
+            due -= handle.grant.claim.ttl * _RENEW_BEFORE
+        if due > now + _LOOK_EVERY:
+            due = now + _LOOK_EVERY
+        self._enter(handle, due)
 
     def forget(self, handle: "Handle") -> None:
         """Stop looking after `handle`; a renewal in flight no longer touches it."""
-        bucket = self._buckets.get(handle.bucket)
-        if bucket is not None:
-            bucket.discard(handle)
+        if handle.bucket is not None:
+            handle.bucket.discard(handle)
 
     def _enter(self, handle: "Handle", due: float) -> None:
         number = int(due * _BUCKETS_PER_SECOND) + 1
-        handle.bucket = number
         bucket = self._buckets.get(number)
-        if bucket is not None:
-            bucket.add(handle)
-            return
-        self._buckets[number] = {handle}
+        if bucket is None:
+            bucket = self._add_bucket(number)
+        bucket.add(handle)
+        handle.bucket = bucket
+
+    def _add_bucket(self, number: int) -> "set[Handle]":
+        bucket = self._buckets[number] = set()
         heappush(self._order, number)
         if self._timer is None or number < self._timer_bucket:
             self._arm()
+        return bucket
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -85,7 +90,10 @@ class Watchdog:
         self._timer = None
         due: list[Handle] = []
         while self._order and self._order[0] / _BUCKETS_PER_SECOND <= now:
-            for handle in self._buckets.pop(heappop(self._order)):
+            bucket = self._buckets.pop(heappop(self._order))
+            handles = list(bucket)
+            bucket.clear()
+            for handle in handles:
                 if handle.expires_at <= now:
                     handle.lose(
                         "its lease ran out before it was renewed"

@@ -18,7 +18,7 @@ from asyncdlock.backend import Backend, open_backend
 from asyncdlock.errors import AcquireTimeout, BackendUnavailable, InvalidKey, LockError
 from asyncdlock.handle import Handle
 from asyncdlock.metrics import metrics_of
-from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, Owners
+from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, owners
 
 _log = logging.getLogger("asyncdlock")
 
@@ -60,7 +60,7 @@ class LockClient:
         self._closing: asyncio.Task[None] | None = None
         self._max_hold = max_hold
         self._callers = Callers()
-        self._owners = Owners()
+        self._new_owner = owners().__next__
         self._fences = FenceMemory()
         self._valid_ttl = math.nan  # the last one that passed: most programs use one
 
@@ -104,10 +104,8 @@ class LockClient:
         try:
             if timeout is None:
                 # `_win`, written out: one coroutine less for every waiter.
-                granted = await self.backend.acquire(claim)
-                grant = (
-                    granted if self._sound(granted) else await self._win_again(self.backend.acquire, granted)
-                )
+                won = await self.backend.acquire(claim)
+                grant = won if self._sound(won) else await self._win_again(self.backend.acquire, won)
             else:
                 grant = await self._acquire_within(claim, timeout)
         except BaseException as error:
@@ -217,7 +215,7 @@ class LockClient:
         if ttl != self._valid_ttl:
             _check_ttl(ttl, self.backend)
             self._valid_ttl = ttl
-        return Claim(key, self._owners.new(), ttl)
+        return Claim(key, self._new_owner(), ttl)
 
     async def _acquire_within(self, claim: Claim, timeout: float) -> Grant:
         if timeout <= 0:
@@ -291,8 +289,9 @@ class LockClient:
 
     def _granted(self, grant: Grant, called: float, renew: bool, max_hold: float | None) -> Handle:
         now = time.monotonic()
-        self.metrics.acquired += 1
-        self.metrics.acquire_seconds.observe(now - called)
+        metrics = self.metrics
+        metrics.acquired += 1
+        metrics.acquire_seconds.observe(now - called)
         if max_hold is None:
             max_hold = self._max_hold
         renew_until = _NEVER if not renew else _FOR_EVER if max_hold is None else now + max_hold

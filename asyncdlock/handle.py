@@ -25,7 +25,6 @@ class Handle:
         "__weakref__",
         "_client",
         "_deadman",
-        "_expires_at",
         "_grant",
         "_granted_at",
         "_lost_waiter",
@@ -33,6 +32,7 @@ class Handle:
         "_state",
         "acquired_at",
         "bucket",
+        "expires_at",
         "renew_until",
     )
 
@@ -40,16 +40,17 @@ class Handle:
         self._client = client
         self._grant = grant
         self._granted_at = now
-        self._expires_at = grant.expires_at
         self._state = _HELD
         self._reason = ""
         self._deadman: asyncio.Timeout | None = None
         self._lost_waiter: asyncio.Future[None] | None = None
         self.acquired_at = time.time()
         """Wall clock, seconds since the epoch: for display."""
+        self.expires_at = grant.expires_at
+        """When the lease ends unless it is renewed, in `time.monotonic()` seconds."""
         # Both belong to the watchdog: until when it may renew, and where in its wheel this handle is.
         self.renew_until = renew_until
-        self.bucket = 0
+        self.bucket: set[Handle] | None = None
 
     @property
     def key(self) -> str:
@@ -78,11 +79,6 @@ class Handle:
         return self._grant
 
     @property
-    def expires_at(self) -> float:
-        """When the lease ends unless it is renewed, in `time.monotonic()` seconds."""
-        return self._expires_at
-
-    @property
     def active(self) -> bool:
         """Neither released nor known to be lost; `held` also looks at the clock."""
         return self._state is _HELD
@@ -90,13 +86,13 @@ class Handle:
     @property
     def held(self) -> bool:
         """Whether the lease can still be relied on, by the local clock."""
-        return self._state is _HELD and time.monotonic() < self._expires_at
+        return self._state is _HELD and time.monotonic() < self.expires_at
 
     def remaining(self) -> float:
         """Seconds for which the lease can still be relied on; 0.0 when it cannot."""
         if self._state is not _HELD:
             return 0.0
-        return max(0.0, self._expires_at - time.monotonic())
+        return max(0.0, self.expires_at - time.monotonic())
 
     def check(self) -> None:
         """Do nothing while the lease can be relied on.
@@ -147,14 +143,11 @@ class Handle:
         :raises BackendError: the server failed; the lock ends with its TTL unless this is retried.
         """
         client = self._client
-        if (
-            self._state is _RELEASED
-            or self in client.releasing
-            or (client.closed and self._state is not _HELD)
-        ):
+        if self._state is _HELD:
+            self._leave()
+        elif self._state is _RELEASED or self in client.releasing or client.closed:
             client.metrics.release_by_non_owner += 1
             return False
-        self._leave()
         client.releasing.add(self)
         try:
             owned = await client.backend.release(self._grant.claim)
@@ -176,9 +169,9 @@ class Handle:
 
     def extend(self, expires_at: float) -> None:
         """Move the deadline: after a confirmed renewal only."""
-        if self._state is not _HELD or expires_at <= self._expires_at:
+        if self._state is not _HELD or expires_at <= self.expires_at:
             return
-        self._expires_at = expires_at
+        self.expires_at = expires_at
         if self._deadman is not None and not self._deadman.expired():
             loop = asyncio.get_running_loop()
             self._deadman.reschedule(loop.time() + expires_at - time.monotonic())
@@ -221,8 +214,6 @@ class Handle:
 
     def _leave(self) -> None:
         """No longer relied on from here, whatever becomes of the release."""
-        if self._state is not _HELD:
-            return
         self._end()
         self._state = _LEAVING
         if self._deadman is not None and not self._deadman.expired():

@@ -2,6 +2,7 @@
 
 import enum
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
@@ -81,21 +82,20 @@ class Capabilities:
     """`LockClient.raise_fence` can lift the counter above what a resource has seen."""
 
 
-class Owners:
-    """Makes owner identifiers: UUIDs that share a random prefix, the session, and count upwards.
+_THREE_DIGITS = [f"{number:03x}" for number in range(16**3)]
+
+
+def owners() -> Iterator[str]:
+    """Owner identifiers without end: UUIDs that share a random prefix, the session, and count upwards.
 
     120 random-looking bits a call would cost more than the rest of building a claim; uniqueness
     needs them once per client only. The common prefix also lets a server-side script know which
     process waits behind an owner.
     """
-
-    __slots__ = ("_next", "session")
-
-    def __init__(self) -> None:
-        digits = os.urandom(9).hex()
-        # Version 8 ("vendor specific" in RFC 9562), variant 8.
-        self.session = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}"
-        self._next = count(1).__next__
-
-    def new(self) -> str:
-        return f"{self.session}-{self._next():012x}"
+    digits = os.urandom(9).hex()
+    # Version 8 ("vendor specific" in RFC 9562), variant 8.
+    session = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}"
+    for number in count():
+        start = f"{session}-{number:09x}"
+        for digits in _THREE_DIGITS:
+            yield start + digits

@@ -6,15 +6,15 @@ the replies are no errors: what is left is Redis, the kernel and the parser.
 
 import asyncio
 import time
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import hiredis
 
-from asyncdlock.backends.redis.keys import fence_key
+from asyncdlock.backends.redis import requests
 from asyncdlock.backends.redis.spin import ACQUIRE, RELEASE
-
-_pack: Callable[[tuple[str | int, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+from asyncdlock.backends.redis.stream import pack
+from asyncdlock.types import Claim, owners
+from bench.subjects import LEASE
 
 
 class RawConnection(asyncio.Protocol):
@@ -31,15 +31,14 @@ class RawConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.create_connection(lambda: self, *self._address)
         for script in (ACQUIRE, RELEASE):
-            await self._exchange(_pack(("SCRIPT", "LOAD", script.source)), 1)
+            await self._exchange(pack(("SCRIPT", "LOAD", script.source)), 1)
 
     async def cycles(self, keys: int, seconds: float) -> tuple[int, float]:
         """Acquire and release `keys` locks over and over; (cycles done, seconds taken)."""
         names = [f"raw:{number}" for number in range(keys)]
-        acquires = b"".join(
-            _pack(("EVALSHA", ACQUIRE.sha, 2, name, fence_key(name), "owner", 10000, 1)) for name in names
-        )
-        releases = b"".join(_pack(("EVALSHA", RELEASE.sha, 1, name, "owner")) for name in names)
+        claims = [Claim(name, owner, LEASE) for name, owner in zip(names, owners(), strict=False)]
+        acquires = b"".join(ACQUIRE.by_name(requests.acquire(claim, 1)) for claim in claims)
+        releases = b"".join(RELEASE.by_name(requests.release(claim)) for claim in claims)
         done, started = 0, time.perf_counter()
         while time.perf_counter() - started < seconds:
             await self._exchange(acquires, keys)

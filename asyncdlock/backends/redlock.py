@@ -26,8 +26,8 @@ from typing import Any
 
 from asyncdlock._backoff import jittered
 from asyncdlock.backend import redact
-from asyncdlock.backends.redis.base import RAISE_FENCE, RENEW, milliseconds
-from asyncdlock.backends.redis.keys import fence_key
+from asyncdlock.backends.redis import requests
+from asyncdlock.backends.redis.base import RAISE_FENCE, RENEW
 from asyncdlock.backends.redis.node import Node
 from asyncdlock.backends.redis.spin import ACQUIRE, RELEASE
 from asyncdlock.backends.redis.url import RedisURL
@@ -85,9 +85,9 @@ class RedlockBackend:
     async def try_acquire(self, claim: Claim) -> Grant | None:
         await self._connect()
         sent = time.monotonic()
-        key, owner, ttl_ms = claim.key, claim.owner, milliseconds(claim.ttl)
+        asking = requests.acquire(claim, 1)
         ballot = await self._ask(
-            lambda node: node.run(ACQUIRE, key, 2, key, fence_key(key), owner, ttl_ms, 1),
+            lambda node: node.run(ACQUIRE, claim.key, asking),
             claim.ttl,
             yes=lambda reply: type(reply) is not list,
         )
@@ -125,9 +125,8 @@ class RedlockBackend:
         return counter * FENCE_SCALE + node
 
     async def _raise_counters(self, key: str, counter: int, ttl: float) -> None:
-        ballot = await self._ask(
-            lambda node: node.run(RAISE_FENCE, key, 1, fence_key(key), counter), ttl, yes=lambda _: True
-        )
+        raising = requests.raise_fence(key, counter)
+        ballot = await self._ask(lambda node: node.run(RAISE_FENCE, key, raising), ttl, yes=lambda _: True)
         if not ballot.carried:
             raise ballot.error(f"no majority of {len(self._nodes)} Redis nodes stored the fence of {key!r}")
 
@@ -138,12 +137,10 @@ class RedlockBackend:
         return states
 
     async def _renew_chunk(self, claims: Sequence[Claim]) -> list[LeaseState]:
-        owners = [claim.owner for claim in claims]
-        ttls = [milliseconds(claim.ttl) for claim in claims]
-        keys = [claim.key for claim in claims]
+        renewing = requests.renew(claims)
         # No early decision: the answer of a majority may differ from lock to lock.
         ballot = await self._ask(
-            lambda node: node.run(RENEW, keys[0], len(keys), *keys, *owners, *ttls),
+            lambda node: node.run(RENEW, claims[0].key, renewing),
             min(claim.ttl for claim in claims),
             yes=lambda _: True,
             everybody=True,
@@ -169,7 +166,8 @@ class RedlockBackend:
         return False
 
     def _releasing(self, claim: Claim) -> Callable[[Node], Coroutine[Any, Any, Any]]:
-        return lambda node: node.run(RELEASE, claim.key, 1, claim.key, claim.owner)
+        releasing = requests.release(claim)
+        return lambda node: node.run(RELEASE, claim.key, releasing)
 
     async def raise_fence(self, key: str, above: int) -> None:
         await self._connect()

@@ -5,17 +5,17 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from asyncdlock.types import Claim, Owners
+from asyncdlock.types import Claim, owners
 
 T = TypeVar("T")
 TTL = 30.0
 """Longer than any test: nothing of theirs expires unless a test asks for less."""
-_owners = Owners()
+_owners = owners()
 
 
 def claim(key: str, ttl: float = TTL) -> Claim:
     """A fresh attempt on `key`."""
-    return Claim(key, _owners.new(), ttl)
+    return Claim(key, next(_owners), ttl)
 
 
 async def until(condition: Callable[[], Awaitable[bool] | object], what: str, within: float = 30.0) -> None:

@@ -10,7 +10,7 @@ from kazoo.recipe.lock import Lock
 from asyncdlock.backend import open_backend
 from asyncdlock.backends.zookeeper.backend import FENCE_SCALE, ZooKeeperBackend, _session_timeout
 from asyncdlock.backends.zookeeper.names import Contenders, NotQueued, parent_of, path_key, prefix_of
-from asyncdlock.types import Owners
+from asyncdlock.types import owners
 
 KEYS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1, max_size=60)
 
@@ -58,7 +58,7 @@ def test_every_key_has_a_valid_path_of_its_own(key: str) -> None:
 
 def test_a_claim_is_named_as_kazoo_names_its_own() -> None:
     """Same pattern as kazoo's `Lock.prefix`: 32 hexadecimal digits, then the kind."""
-    ours = prefix_of(Owners().new())
+    ours = prefix_of(next(owners()))
     assert re.fullmatch(r"[0-9a-f]{32}" + Lock._NODE_NAME, ours)
 
 

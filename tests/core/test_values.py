@@ -10,7 +10,7 @@ import asyncdlock
 from asyncdlock import errors
 from asyncdlock._backoff import jittered
 from asyncdlock._fence_memory import _KEYS, FenceMemory
-from asyncdlock.types import Claim, Grant, Owners, validity
+from asyncdlock.types import Claim, Grant, owners, validity
 
 
 def test_the_error_tree_is_as_promised() -> None:
@@ -70,17 +70,15 @@ def test_a_quorum_error_keeps_what_each_node_said() -> None:
 
 
 def test_owners_are_unique_uuids_that_share_a_session() -> None:
-    makers = [Owners() for _ in range(50)]
-    owners = [maker.new() for maker in makers for _ in range(200)]
-    assert len(set(owners)) == len(owners)
-    assert len({maker.session for maker in makers}) == 50
-    for owner in owners[::97]:
+    makers = [owners() for _ in range(50)]
+    made = [next(maker) for maker in makers for _ in range(200)]
+    assert len(set(made)) == len(made)
+    assert len({Claim("key", owner, 10.0).session for owner in made}) == 50
+    for owner in made[::97]:
         parsed = uuid.UUID(owner)
         assert str(parsed) == owner
         assert parsed.version == 8
         assert parsed.variant == uuid.RFC_4122
-    claim = Claim("key", makers[0].new(), 10.0)
-    assert claim.session == makers[0].session
 
 
 @pytest.mark.parametrize("ttl", [0.01, 0.5, 10.0, 86_400.0])

@@ -11,6 +11,7 @@ import hiredis
 import pytest
 from redis.asyncio.connection import AbstractConnection, Connection
 
+from asyncdlock.backends.redis.stream import pack
 from asyncdlock.backends.redis.url import RedisURL
 from asyncdlock.backends.redis.wire import Opener, Wire
 from asyncdlock.errors import BackendError, BackendUnavailable
@@ -279,7 +280,7 @@ async def test_callers_wait_while_the_servers_buffers_are_full(redis_server: ser
     redis_server.pause()
     calls = await crowd(wire)
     assert wire.commands < 31, "everything was sent to a server that reads nothing"
-    assert wire.post("PING") is None
+    assert wire.post(pack(("PING",))) is None
     calls[20].cancel()
     redis_server.resume()
     replies = await asyncio.gather(*calls, return_exceptions=True)

@@ -8,7 +8,7 @@ from asyncdlock.backends.redis.server import Server
 from asyncdlock.backends.redis.spin import SpinBackend
 from asyncdlock.backends.redis.url import RedisURL
 
-_LOCAL_HANDOFFS = 64
+_LOCAL_HANDOFFS = 256
 
 
 def spin_from_url(url: str, **options: Any) -> SpinBackend:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
-from asyncdlock.backends.redis.keys import fence_key
+from asyncdlock.backends.redis import requests
+from asyncdlock.backends.redis.requests import Arguments
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.errors import BackendError
 from asyncdlock.types import Grant, LeaseState
@@ -27,13 +28,14 @@ class ScriptRunner(Protocol):
         """Indices of the keys that one script may touch together, at most `most` at a time."""
         ...
 
-    def run(self, script: Script, key: str, *arguments: str | int) -> Coroutine[Any, Any, Any]: ...
+    def run(self, script: Script, key: str, arguments: Arguments) -> Coroutine[Any, Any, Any]:
+        """Run `script` with arguments of `requests.py`.
+
+        :raises BackendError: the server failed, or refused it.
+        """
+        ...
+
     async def aclose(self) -> None: ...
-
-
-def milliseconds(seconds: float) -> int:
-    """Whole milliseconds, rounded down: `validity` leaves room for more than that."""
-    return int(seconds * 1000)
 
 
 class RedisBackend:
@@ -65,21 +67,14 @@ class RedisBackend:
         """Renew the grants with the indices in `batch`, by one script; writes their `states`."""
         claims = [grants[index].claim for index in batch]
         try:
-            replies = await self._server.run(
-                RENEW,
-                claims[0].key,
-                len(claims),
-                *(claim.key for claim in claims),
-                *(claim.owner for claim in claims),
-                *(milliseconds(claim.ttl) for claim in claims),
-            )
+            replies = await self._server.run(RENEW, claims[0].key, requests.renew(claims))
         except BackendError:
             return
         for index, reply in zip(batch, replies, strict=True):
             states[index] = LeaseState.RENEWED if reply else LeaseState.LOST
 
     async def raise_fence(self, key: str, above: int) -> None:
-        await self._server.run(RAISE_FENCE, key, 1, fence_key(key), above)
+        await self._server.run(RAISE_FENCE, key, requests.raise_fence(key, above))
 
     async def aclose(self) -> None:
         await self._server.aclose()

@@ -13,6 +13,7 @@ from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis.keys import companion, slot_of
 from asyncdlock.backends.redis.node import Node
 from asyncdlock.backends.redis.replies import Moved
+from asyncdlock.backends.redis.requests import Arguments
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.backends.redis.wire import Opener, WireOptions
 from asyncdlock.errors import BackendError, BackendUnavailable
@@ -80,7 +81,7 @@ class Cluster:
     def commands(self) -> int:
         return sum(node.commands for node in self._nodes.values())
 
-    async def run(self, script: Script, key: str, *arguments: str | int) -> Any:
+    async def run(self, script: Script, key: str, arguments: Arguments) -> Any:
         """Run `script` on the node of `key`, following it wherever it went.
 
         :raises BackendError: as a single server does; BackendUnavailable when no node took over in time.
@@ -96,15 +97,15 @@ class Cluster:
             else:
                 return reply if search is None or search.certain else reply or script.done
 
-    async def _run_once(self, slot: int, script: Script, key: str, arguments: tuple[str | int, ...]) -> Any:
+    async def _run_once(self, slot: int, script: Script, key: str, arguments: Arguments) -> Any:
         node = await self._node_of(slot)
         try:
-            return await node.run(script, key, *arguments)
+            return await node.run(script, key, arguments)
         except Moved as moved:
             if not moved.ask:
                 raise
             # On its way: a key that is not here any more is there, or will be (TRYAGAIN).
-            return await self._node_at((moved.host, moved.port)).run_asking(script, *arguments)
+            return await self._node_at((moved.host, moved.port)).run_asking(script, arguments)
 
     async def _node_of(self, slot: int) -> Node:
         address = self._slots.get(slot)

@@ -5,12 +5,18 @@ from redis.crc import key_slot
 from asyncdlock.errors import InvalidKey
 
 
+def tagged(key: str) -> str:
+    """`{key}`, for the names of companions; a key that brings its own hash tag keeps it."""
+    if "{" in key:
+        start = key.find("{")
+        if key.find("}", start) > start + 1:
+            return key
+    return f"{{{key}}}"
+
+
 def companion(prefix: str, key: str) -> str:
-    """The key `prefix:{key}`; a key that brings its own hash tag keeps it."""
-    start = key.find("{")
-    if start >= 0 and key.find("}", start) > start + 1:
-        return f"{prefix}:{key}"
-    return f"{prefix}:{{{key}}}"
+    """The key `prefix:{key}`."""
+    return f"{prefix}:{tagged(key)}"
 
 
 def fence_key(key: str) -> str:

@@ -4,7 +4,9 @@ import asyncio
 from typing import Any, Unpack
 
 from asyncdlock.backends.redis.replies import ReadOnly, ScriptMissing
+from asyncdlock.backends.redis.requests import Arguments
 from asyncdlock.backends.redis.scripts import Script
+from asyncdlock.backends.redis.stream import pack
 from asyncdlock.backends.redis.wire import Opener, Wire, WireOptions
 from asyncdlock.errors import BackendUnavailable
 
@@ -32,17 +34,17 @@ class Node:
     def commands(self) -> int:
         return self.wire.commands
 
-    async def run(self, script: Script, key: str, *arguments: str | int) -> Any:
-        """Run `script`; `arguments` are the number of keys, the keys and the ARGV.
+    async def run(self, script: Script, key: str, arguments: Arguments) -> Any:
+        """Run `script` with arguments of `requests.py`.
 
         `key` is the lock that the script is about: it decides nothing here, but in a cluster the node.
 
         :raises BackendError: see the table above.
         """
         try:
-            return await self.wire.call("EVALSHA", script.sha, *arguments)
+            return await self.wire.send(script.by_name(arguments))
         except ScriptMissing:
-            return await self.wire.call("EVAL", script.source, *arguments)
+            return await self.wire.send(script.in_full(arguments))
         except ReadOnly:
             self.wire.drop("the server became a replica")
             raise
@@ -51,24 +53,22 @@ class Node:
                 raise
             return await self._repeat(script, arguments, error)
 
-    async def _repeat(
-        self, script: Script, arguments: tuple[str | int, ...], first: BackendUnavailable
-    ) -> Any:
+    async def _repeat(self, script: Script, arguments: Arguments, first: BackendUnavailable) -> Any:
         try:
-            return await self.wire.call("EVAL", script.source, *arguments) or script.done
+            return await self.wire.send(script.in_full(arguments)) or script.done
         except BackendUnavailable as error:
             # Also when this try certainly failed, the first one may have been carried out.
             raise BackendUnavailable(str(error), definite=False) from first
 
-    async def run_asking(self, script: Script, *arguments: str | int) -> Any:
+    async def run_asking(self, script: Script, arguments: Arguments) -> Any:
         """Run `script` for a slot that is on its way to this node.
 
         :raises BackendError: as `run` does; not repeated.
         """
         await self.wire.ready()
         # Side by side on the wire: ASKING holds for the one command that follows it.
-        asked = self.wire.post("ASKING")
-        answer = self.wire.post("EVAL", script.source, *arguments)
+        asked = self.wire.post(pack(("ASKING",)))
+        answer = self.wire.post(script.in_full(arguments))
         if asked is None or answer is None:
             raise BackendUnavailable("the connection is busy", definite=True)
         await asyncio.wait((asked, answer))

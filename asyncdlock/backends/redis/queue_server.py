@@ -3,8 +3,9 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from asyncdlock.backends.redis.base import ScriptRunner, milliseconds
-from asyncdlock.backends.redis.keys import companion, fence_key
+from asyncdlock.backends.redis.base import ScriptRunner
+from asyncdlock.backends.redis.keys import tagged
+from asyncdlock.backends.redis.requests import bulk, milliseconds, octets
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.types import Claim
 
@@ -45,7 +46,7 @@ class QueueServer:
 
     def __init__(self, messages: MessageRunner, *, patience: float) -> None:
         self.messages = messages
-        self._patience_ms = milliseconds(patience)
+        _, self._settings = bulk(milliseconds(patience), messages.publish_verb)
         self._deaf = False
 
     def run(self, script: Script, claim: Claim, reserve: int, *more: str | int) -> Coroutine[Any, Any, Any]:
@@ -55,22 +56,19 @@ class QueueServer:
         """
         key, owner, ttl = claim
         messages = self.messages
-        return messages.run(
-            script,
-            key,
-            4,
-            key,
-            fence_key(key),
-            companion("queue", key),
-            companion("sessions", key),
-            owner,
-            milliseconds(ttl),
-            reserve + 1,
-            self._patience_ms,
-            messages.publish_verb,
-            messages.channel_prefix(key),
-            *more,
+        lock = octets(key)
+        tag = tagged(lock)
+        size = len(tag)
+        lasts, fences = str(milliseconds(ttl)), str(reserve + 1)
+        channel = octets(messages.channel_prefix(key))
+        count, others = bulk(*more)
+        arguments = (
+            f"$1\r\n4\r\n${len(lock)}\r\n{lock}\r\n${6 + size}\r\nfence:{tag}\r\n"
+            f"${6 + size}\r\nqueue:{tag}\r\n${9 + size}\r\nsessions:{tag}\r\n"
+            f"${len(owner)}\r\n{owner}\r\n${len(lasts)}\r\n{lasts}\r\n${len(fences)}\r\n{fences}\r\n"
+            f"{self._settings}${len(channel)}\r\n{channel}\r\n{others}"
         )
+        return messages.run(script, key, (11 + count, arguments))
 
     def listening(self, claim: Claim) -> bool:
         """Whether a grant to this claim would be heard of."""

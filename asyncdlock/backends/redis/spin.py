@@ -6,8 +6,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from asyncdlock._backoff import jittered
-from asyncdlock.backends.redis.base import RedisBackend, ScriptRunner, milliseconds
-from asyncdlock.backends.redis.keys import fence_key
+from asyncdlock.backends.redis import requests
+from asyncdlock.backends.redis.base import RedisBackend, ScriptRunner
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.types import Capabilities, Claim, Grant, validity
 
@@ -51,9 +51,8 @@ class SpinBackend(RedisBackend):
 
     def _ask(self, claim: Claim, reserve: int) -> Coroutine[Any, Any, Any]:
         """The last fence of a grant, or a list with the milliseconds that the present lease lasts."""
-        key, owner, ttl = claim
-        return self._server.run(ACQUIRE, key, 2, key, fence_key(key), owner, milliseconds(ttl), reserve + 1)
+        return self._server.run(ACQUIRE, claim.key, requests.acquire(claim, reserve + 1))
 
     async def release(self, claim: Claim) -> bool:
         # The wire keeps order: this comes after an acquire of the same claim that is in flight.
-        return bool(await self._server.run(RELEASE, claim.key, 1, claim.key, claim.owner))
+        return bool(await self._server.run(RELEASE, claim.key, requests.release(claim)))

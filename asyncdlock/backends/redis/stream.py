@@ -65,9 +65,9 @@ class Stream(asyncio.Protocol):
         self._awake = Awake(self._pending, self._loop.call_soon) if stay_awake else None
         self._subscriptions: dict[asyncio.Future[Any], tuple[bytes, bytes]] = {}
         self._call_timeout = call_timeout
-        # Replies counted so far, and how many there were at the last look of the stall timer.
-        self._replies = 0
-        self._replies_seen = -1
+        # How often the server has said something, and how often it had at the last look of the stall timer.
+        self._heard = 0
+        self._heard_before = -1
         self._stall_timer: asyncio.TimerHandle | None = None
         self.transport.set_protocol(self)
 
@@ -119,12 +119,18 @@ class Stream(asyncio.Protocol):
         self._reader.feed(data)
         next_reply = self._reader.gets
         next_future = self._pending.popleft
+        self._heard += 1
         try:
             while (reply := next_reply()) is not _NOTHING:
+                if type(reply) is int and not self._subscriptions:
+                    # Almost all are: a fence, or how many locks were released.
+                    future = next_future()
+                    if not future.done():
+                        future.set_result(reply)
+                    continue
                 if type(reply) is hiredis.PushNotification and not self._confirms(reply):
                     self._owner.pushed(reply)
                     continue
-                self._replies += 1
                 future = next_future()
                 if self._subscriptions:
                     self._subscriptions.pop(future, None)
@@ -152,14 +158,14 @@ class Stream(asyncio.Protocol):
 
     def _watch_for_stall(self) -> None:
         """One timer for all calls: replies come in order, so a silent server stalls the oldest."""
-        self._replies_seen = self._replies
+        self._heard_before = self._heard
         self._stall_timer = self._loop.call_later(self._call_timeout, self._look_for_stall)
 
     def _look_for_stall(self) -> None:
         self._stall_timer = None
         if not self._pending:
             return
-        if self._replies == self._replies_seen:
+        if self._heard == self._heard_before:
             self.close(BackendUnavailable(f"the server gave no answer for {self._call_timeout:g} s"))
         else:
             self._watch_for_stall()

@@ -66,7 +66,11 @@ class Wire:
         self.commands = 0
 
     def call(self, *command: str | int) -> "asyncio.Future[Any]":
-        """Send a command; await what this returns for its reply.
+        """Send a command, see `send`."""
+        return self.send(pack(command))
+
+    def send(self, packed: bytes) -> "asyncio.Future[Any]":
+        """Send a command that is packed; await what this returns for its reply.
 
         Not a coroutine, because a future costs less to wait for, and so that the order of calls
         is the order on the wire.
@@ -76,9 +80,9 @@ class Wire:
         """
         stream = self._stream
         if stream is None or stream.paused or self._line:
-            return self._stand_in_line(pack(command))
+            return self._stand_in_line(packed)
         self.commands += 1
-        return stream.send(pack(command))
+        return stream.send(packed)
 
     def _stand_in_line(self, packed: bytes) -> "asyncio.Future[Any]":
         """Send as soon as the connection takes it, and in order: a release must not overtake its acquire."""
@@ -144,13 +148,13 @@ class Wire:
             self.commands += 1
             self._stream.send_subscription(verb, channel).add_done_callback(_forget)
 
-    def post(self, *command: str | int) -> "asyncio.Future[Any] | None":
-        """Send without waiting; `None` when there is no open connection that takes it now."""
+    def post(self, packed: bytes) -> "asyncio.Future[Any] | None":
+        """Send a packed command now; `None` when there is no open connection that takes it now."""
         stream = self._stream
         if stream is None or stream.paused or self._line:
             return None
         self.commands += 1
-        return stream.send(pack(command))
+        return stream.send(packed)
 
     def _start_opening(self) -> "asyncio.Task[None]":
         """All who need the connection wait for the same attempt."""
