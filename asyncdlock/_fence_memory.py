@@ -1,7 +1,5 @@
 """Remembers the last fence of recent keys, to notice a counter that was lost with its server's data."""
 
-from asyncdlock.types import Grant
-
 _KEYS = 65_536
 
 
@@ -18,9 +16,8 @@ class FenceMemory:
     def highest(self, key: str) -> int:
         return self._young.get(key) or self._old.get(key, 0)
 
-    def runs_backwards(self, grant: Grant) -> bool:
-        """Note the grant's fence; whether it is not above what was seen before."""
-        key = grant.claim.key
+    def rises(self, key: str, fence: int) -> bool:
+        """Note the fence of a grant; whether it is above what was seen before."""
         young = self._young
         highest = young.get(key)
         if highest is None:
@@ -28,9 +25,9 @@ class FenceMemory:
             if len(young) >= _KEYS // 2:
                 self._old = young
                 self._young = young = {}
-        if grant.fence <= highest:
-            # Two grants of one key may reach us out of order only if the first is already over.
-            young[key] = highest
+        if fence > highest:
+            young[key] = fence
             return True
-        young[key] = grant.fence
+        # Two grants of one key may reach us out of order only if the first is already over.
+        young[key] = highest
         return False

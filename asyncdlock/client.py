@@ -211,7 +211,9 @@ class LockClient:
         if self.closed or max_hold is not None:
             self._check_open()
             _check_max_hold(max_hold)
-        _check_key(key)
+        # Most keys are plain; the rest is looked at more closely.
+        if type(key) is not str or not key.isascii() or not 0 < len(key) <= MAX_KEY_BYTES or "\0" in key:
+            _check_key(key)
         if ttl != self._valid_ttl:
             _check_ttl(ttl, self.backend)
             self._valid_ttl = ttl
@@ -241,7 +243,7 @@ class LockClient:
 
     def _sound(self, grant: Grant) -> bool:
         """Whether the lease can be relied on still, and its fence is above all that were seen."""
-        return grant.expires_at > time.monotonic() and not self._fences.runs_backwards(grant)
+        return grant.expires_at > time.monotonic() and self._fences.rises(grant.claim.key, grant.fence)
 
     async def _win_again(self, verb: _Verb, grant: Grant) -> Grant | None:
         """Give back a grant that is not sound, and ask for another."""

@@ -25,7 +25,6 @@ class Handle:
         "__weakref__",
         "_client",
         "_deadman",
-        "_grant",
         "_granted_at",
         "_lost_waiter",
         "_reason",
@@ -33,12 +32,13 @@ class Handle:
         "acquired_at",
         "bucket",
         "expires_at",
+        "grant",
         "renew_until",
     )
 
     def __init__(self, client: "LockClient", grant: Grant, now: float, renew_until: float) -> None:
         self._client = client
-        self._grant = grant
+        self.grant = grant
         self._granted_at = now
         self._state = _HELD
         self._reason = ""
@@ -54,29 +54,25 @@ class Handle:
 
     @property
     def key(self) -> str:
-        return self._grant.claim.key
+        return self.grant.claim.key
 
     @property
     def owner(self) -> str:
         """A fresh UUID for every attempt."""
-        return self._grant.claim.owner
+        return self.grant.claim.owner
 
     @property
     def fence(self) -> int:
         """The fencing token: larger than that of every earlier grant of this key."""
-        return self._grant.fence
+        return self.grant.fence
 
     @property
     def ttl(self) -> float:
-        return self._grant.claim.ttl
+        return self.grant.claim.ttl
 
     @property
     def claim(self) -> Claim:
-        return self._grant.claim
-
-    @property
-    def grant(self) -> Grant:
-        return self._grant
+        return self.grant.claim
 
     @property
     def active(self) -> bool:
@@ -124,7 +120,7 @@ class Handle:
         """
         self.check()
         noted = time.monotonic()
-        (state,) = await self._client.backend.renew([self._grant])
+        (state,) = await self._client.backend.renew([self.grant])
         self._client.metrics.renewals[state.value] += 1
         if state is LeaseState.LOST:
             self.lose("the server says that it is owned by another or expired")
@@ -150,10 +146,10 @@ class Handle:
             return False
         client.releasing.add(self)
         try:
-            owned = await client.backend.release(self._grant.claim)
+            owned = await client.backend.release(self.grant.claim)
         except asyncio.CancelledError:
             self._released()
-            client.cleanup.give_back(self._grant.claim)
+            client.cleanup.give_back(self.grant.claim)
             raise
         finally:
             client.releasing.discard(self)

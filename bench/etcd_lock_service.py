@@ -32,13 +32,12 @@ class ServiceLock:
         self._lease_ttl = lease_ttl
         self._lease = 0
 
-    async def acquire(self) -> int:
+    async def acquire(self) -> None:
         if not self._lease:
             granted = await self._service.leases.LeaseGrant(rpc.LeaseGrantRequest(TTL=self._lease_ttl))
             self._lease = granted.ID
         reply = await self._service.call_lock(_bytes(1, self._name) + _number(2, self._lease))
         self._key = _bytes_of(reply, 2)
-        return 0
 
     async def release(self) -> None:
         await self._service.call_unlock(_bytes(1, self._key))

@@ -7,7 +7,7 @@ import grpc
 from aetcd import rpc
 
 from bench.etcd_lock_service import LockService
-from bench.subjects import LEASE, Lock, Ours, Subject
+from bench.subjects import LEASE, Lock, Ours, PeerLock, Subject
 
 
 class Etcd(Ours):
@@ -38,7 +38,7 @@ class LeaseEach(Subject):
         self.kv, self.leases = rpc.KVStub(channel), rpc.LeaseStub(channel)
 
     def lock(self, key: str) -> Lock:
-        return PlainLock(self, f"/locks/{key}/".encode())
+        return PeerLock(PlainLock(self, f"/locks/{key}/".encode()))
 
     async def grant(self) -> int:
         granted = await self.leases.LeaseGrant(rpc.LeaseGrantRequest(TTL=math.ceil(LEASE)))
@@ -60,7 +60,7 @@ class PlainLock:
         self._subject = subject
         self._prefix = prefix
 
-    async def acquire(self) -> int:
+    async def acquire(self) -> None:
         self._lease = self._subject.shared or await self._subject.grant()
         self._key = self._prefix + b"%x" % self._lease
         put = rpc.RequestOp(request_put=rpc.PutRequest(key=self._key, value=b"owner", lease=self._lease))
@@ -75,7 +75,6 @@ class PlainLock:
         )
         reply = await self._subject.kv.Txn(rpc.TxnRequest(success=[put, first]))
         assert reply.responses[1].response_range.kvs[0].key == self._key, "these keys are nobody else's"
-        return int(reply.header.revision)
 
     async def release(self) -> None:
         if self._subject.shared:
@@ -95,7 +94,7 @@ class Aetcd(Subject):
         await self._client.connect()
 
     def lock(self, key: str) -> Lock:
-        return AetcdLock(self._client, key)
+        return PeerLock(AetcdLock(self._client, key))
 
 
 class AetcdLock:
@@ -103,12 +102,11 @@ class AetcdLock:
         self._client = client
         self._key = key.encode()
 
-    async def acquire(self) -> int:
+    async def acquire(self) -> None:
         self._lock = self._client.lock(self._key, ttl=math.ceil(LEASE))
         # Its own time-out of 10 s would end the wait without the lock, and without saying so.
         while not await self._lock.acquire(timeout=None):
             pass
-        return 0
 
     async def release(self) -> None:
         await self._lock.release()
@@ -124,7 +122,7 @@ class ServerSide(Subject):
 
     def lock(self, key: str) -> Lock:
         # Its leases are not kept alive here: they outlive the measurement.
-        return self._service.lock(key, lease_ttl=3600)
+        return PeerLock(self._service.lock(key, lease_ttl=3600))
 
 
 def _address(url: str) -> str:

@@ -14,7 +14,7 @@ import uvloop
 
 import asyncdlock
 from bench.etcd_lock_service import LockService
-from bench.subjects import Lock, OurLock
+from bench.subjects import Lock, OurLock, PeerLock
 from harness import servers
 from harness.servers.etcd_cluster import EtcdFlavour
 
@@ -34,11 +34,11 @@ async def contend(subject: str, address: str, contenders: int, lease: int) -> No
         nonlocal sections
         lock: Lock = OurLock(client, "wedge", ttl=_SHORT)
         if subject == SERVICE:
-            lock = service.lock("wedge", lease_ttl=lease)
+            lock = PeerLock(service.lock("wedge", lease_ttl=lease))
         while True:
-            await lock.acquire()
+            held = await lock.acquire()
             await asyncio.sleep(0.002)
-            await lock.release()
+            await lock.release(held)
             sections += 1
 
     tasks = [asyncio.create_task(one()) for _ in range(contenders)]

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import hiredis
 
 from asyncdlock.backends.redis import requests
-from asyncdlock.backends.redis.spin import ACQUIRE, RELEASE
 from asyncdlock.backends.redis.stream import pack
 from asyncdlock.types import Claim, owners
 from bench.subjects import LEASE
@@ -30,15 +29,15 @@ class RawConnection(asyncio.Protocol):
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.create_connection(lambda: self, *self._address)
-        for script in (ACQUIRE, RELEASE):
+        for script in (requests.ACQUIRE, requests.RELEASE):
             await self._exchange(pack(("SCRIPT", "LOAD", script.source)), 1)
 
     async def cycles(self, keys: int, seconds: float) -> tuple[int, float]:
         """Acquire and release `keys` locks over and over; (cycles done, seconds taken)."""
         names = [f"raw:{number}" for number in range(keys)]
         claims = [Claim(name, owner, LEASE) for name, owner in zip(names, owners(), strict=False)]
-        acquires = b"".join(ACQUIRE.by_name(requests.acquire(claim, 1)) for claim in claims)
-        releases = b"".join(RELEASE.by_name(requests.release(claim)) for claim in claims)
+        acquires = b"".join(requests.acquire(claim, 1) for claim in claims)
+        releases = b"".join(requests.release(claim) for claim in claims)
         done, started = 0, time.perf_counter()
         while time.perf_counter() - started < seconds:
             await self._exchange(acquires, keys)

@@ -5,6 +5,9 @@ slow by choice (a poll every 100 ms) a tuned variant runs beside it, so that nob
 setting.
 """
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol
 
 import asyncdlock
@@ -13,13 +16,19 @@ LEASE = 10.0
 
 
 class Lock(Protocol):
-    """One contender's lock on one key."""
+    """One contender's lock on one key: the library's own calls, so that no wrapper is measured along."""
 
-    async def acquire(self) -> int:
-        """Wait for the lock; its fence, or 0 where the library has none."""
+    @property
+    def acquire(self) -> Callable[[], Awaitable[Any]]:
+        """Waits for the lock; what `release` and `fence` take. `False`: not acquired."""
         ...
 
-    async def release(self) -> None: ...
+    @property
+    def release(self) -> Callable[[Any], Awaitable[Any]]: ...
+    @property
+    def fence(self) -> Callable[[Any], int] | None:
+        """The fence of what was acquired, where the library has one."""
+        ...
 
 
 class Subject:
@@ -46,19 +55,11 @@ class Subject:
 class OurLock:
     """A lock of ours, as often as it is wanted."""
 
-    __slots__ = ("_client", "_handle", "_key", "_ttl")
+    release = staticmethod(asyncdlock.Handle.release)
+    fence = staticmethod(attrgetter("fence"))
 
     def __init__(self, client: asyncdlock.LockClient, key: str, ttl: float = LEASE) -> None:
-        self._client = client
-        self._key = key
-        self._ttl = ttl
-
-    async def acquire(self) -> int:
-        self._handle = await self._client.acquire(self._key, ttl=self._ttl)
-        return self._handle.fence
-
-    async def release(self) -> None:
-        await self._handle.release()
+        self.acquire = partial(client.acquire, key, ttl=ttl)
 
 
 class Ours(Subject):
@@ -95,21 +96,14 @@ class StrictQueue(Ours):
     query = "?local_handoffs=0"
 
 
-class _PeerLock:
+class PeerLock:
     """A peer whose lock has `acquire` and `release` coroutines."""
 
-    __slots__ = ("_lock",)
+    fence = None
 
     def __init__(self, lock: Any) -> None:
-        self._lock = lock
-
-    async def acquire(self) -> int:
-        if await self._lock.acquire() is False:
-            raise RuntimeError("the peer's lock was not acquired")
-        return 0
-
-    async def release(self) -> None:
-        await self._lock.release()
+        self.acquire: Callable[[], Awaitable[Any]] = lock.acquire
+        self.release: Callable[[Any], Awaitable[Any]] = lambda _: lock.release()
 
 
 class RedisPy(Subject):
@@ -123,7 +117,7 @@ class RedisPy(Subject):
         self._redis = redis.asyncio.Redis.from_url(self.url, max_connections=self.contenders + 10)
 
     def lock(self, key: str) -> Lock:
-        return _PeerLock(self._redis.lock(key, timeout=LEASE, sleep=self.sleep))
+        return PeerLock(self._redis.lock(key, timeout=LEASE, sleep=self.sleep))
 
 
 class RedisPyTuned(RedisPy):
@@ -143,7 +137,7 @@ class Coredis(Subject):
     def lock(self, key: str) -> Lock:
         from coredis.patterns.lock import Lock as CoredisLock
 
-        return _PeerLock(CoredisLock(self._redis, key, timeout=LEASE))
+        return PeerLock(CoredisLock(self._redis, key, timeout=LEASE))
 
 
 class Pottery(Subject):
@@ -157,7 +151,7 @@ class Pottery(Subject):
     def lock(self, key: str) -> Lock:
         from pottery import AIORedlock
 
-        return _PeerLock(AIORedlock(key=key, masters={self._redis}, auto_release_time=LEASE))
+        return PeerLock(AIORedlock(key=key, masters={self._redis}, auto_release_time=LEASE))
 
 
 class BlockingLock(Protocol):

@@ -99,18 +99,21 @@ async def _in_tasks(subject: Subject, work: Work) -> Tally:
 
     async def contend(number: int) -> None:
         lock = subject.lock(_key(work, number))
+        acquire, release, fence_of = lock.acquire, lock.release, lock.fence
         waits, fences, granted, sections = tally.waits, tally.fences, tally.granted, tally.sections
         clock = time.perf_counter
         while True:
             called = clock()
-            fence = await lock.acquire()
+            held = await acquire()
             now = clock()
+            if held is False:
+                raise RuntimeError("the peer's lock was not acquired")
             waits.append(now - called)
-            if fence:
-                fences.append(fence)
+            if fence_of is not None:
+                fences.append(fence_of(held))
                 granted.append(now)
             sections[number] += 1
-            await lock.release()
+            await release(held)
 
     tasks = [asyncio.create_task(contend(number)) for number in range(work.contenders)]
     await asyncio.sleep(max(work.ramp, work.start_at - time.monotonic()))

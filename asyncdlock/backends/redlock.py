@@ -27,9 +27,8 @@ from typing import Any
 from asyncdlock._backoff import jittered
 from asyncdlock.backend import redact
 from asyncdlock.backends.redis import requests
-from asyncdlock.backends.redis.base import RAISE_FENCE, RENEW
 from asyncdlock.backends.redis.node import Node
-from asyncdlock.backends.redis.spin import ACQUIRE, RELEASE
+from asyncdlock.backends.redis.requests import ACQUIRE, RAISE_FENCE, RELEASE, RENEW
 from asyncdlock.backends.redis.url import RedisURL
 from asyncdlock.errors import BackendError, BackendUnavailable, QuorumError
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from asyncdlock.backends.redis.spin import ACQUIRE
+from asyncdlock.backends.redis.requests import ACQUIRE
 from harness import servers
 from harness.experiments.lab import Lab, Plan, Reach, Scene, open_reach
 from harness.experiments.outcome import Case, Fact, Outcome

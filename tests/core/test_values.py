@@ -10,7 +10,7 @@ import asyncdlock
 from asyncdlock import errors
 from asyncdlock._backoff import jittered
 from asyncdlock._fence_memory import _KEYS, FenceMemory
-from asyncdlock.types import Claim, Grant, owners, validity
+from asyncdlock.types import Claim, owners, validity
 
 
 def test_the_error_tree_is_as_promised() -> None:
@@ -99,24 +99,20 @@ def test_contenders_that_failed_together_do_not_come_back_together() -> None:
     assert len({next(jittered(0.1, 1.0)) for _ in range(100)}) == 100
 
 
-def grant(key: str, fence: int) -> Grant:
-    return Grant(Claim(key, "owner", 1.0), fence, 0.0)
-
-
-def test_a_fence_that_is_not_larger_runs_backwards() -> None:
+def test_a_fence_that_is_not_larger_does_not_rise() -> None:
     memory = FenceMemory()
-    assert not memory.runs_backwards(grant("a", 5))
-    assert not memory.runs_backwards(grant("a", 6))
-    assert memory.runs_backwards(grant("a", 6))
-    assert memory.runs_backwards(grant("a", 1))
+    assert memory.rises("a", 5)
+    assert memory.rises("a", 6)
+    assert not memory.rises("a", 6)
+    assert not memory.rises("a", 1)
     assert memory.highest("a") == 6, "what was seen stays the mark"
-    assert not memory.runs_backwards(grant("b", 1))
+    assert memory.rises("b", 1)
 
 
 def test_the_memory_of_fences_is_bounded_and_keeps_recent_keys() -> None:
     memory = FenceMemory()
     for number in range(3 * _KEYS):
-        memory.runs_backwards(grant(f"key-{number}", 7))
+        memory.rises(f"key-{number}", 7)
     assert len(memory._young) + len(memory._old) <= _KEYS
     assert memory.highest(f"key-{3 * _KEYS - 1}") == 7
     assert memory.highest("key-0") == 0

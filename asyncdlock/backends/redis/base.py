@@ -1,17 +1,13 @@
 """What both Redis backends do alike: renew, raise a fence, close."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from asyncdlock.backends.redis import requests
-from asyncdlock.backends.redis.requests import Arguments
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.errors import BackendError
 from asyncdlock.types import Grant, LeaseState
-
-RENEW = Script("renew.lua")
-RAISE_FENCE = Script("raise_fence.lua")
 
 # Locks renewed by one script: a quarter of a millisecond of the server's one thread.
 _RENEW_CHUNK = 256
@@ -28,10 +24,21 @@ class ScriptRunner(Protocol):
         """Indices of the keys that one script may touch together, at most `most` at a time."""
         ...
 
-    def run(self, script: Script, key: str, arguments: Arguments) -> Coroutine[Any, Any, Any]:
-        """Run `script` with arguments of `requests.py`.
+    def run(self, script: Script, key: str, request: bytes) -> Coroutine[Any, Any, Any]:
+        """Run `script` by its `request`.
 
         :raises BackendError: the server failed, or refused it.
+        """
+        ...
+
+    def send(self, script: Script, key: str, request: bytes) -> Awaitable[Any]:
+        """`run` without its care for errors, which is a coroutine less: they must be given to `mend`."""
+        ...
+
+    async def mend(self, error: BackendError, script: Script, key: str, request: bytes) -> Any:
+        """The reply after all, if `error` of `send` can be put right.
+
+        :raises BackendError: it cannot.
         """
         ...
 
@@ -67,14 +74,14 @@ class RedisBackend:
         """Renew the grants with the indices in `batch`, by one script; writes their `states`."""
         claims = [grants[index].claim for index in batch]
         try:
-            replies = await self._server.run(RENEW, claims[0].key, requests.renew(claims))
+            replies = await self._server.run(requests.RENEW, claims[0].key, requests.renew(claims))
         except BackendError:
             return
         for index, reply in zip(batch, replies, strict=True):
             states[index] = LeaseState.RENEWED if reply else LeaseState.LOST
 
     async def raise_fence(self, key: str, above: int) -> None:
-        await self._server.run(RAISE_FENCE, key, requests.raise_fence(key, above))
+        await self._server.run(requests.RAISE_FENCE, key, requests.raise_fence(key, above))
 
     async def aclose(self) -> None:
         await self._server.aclose()

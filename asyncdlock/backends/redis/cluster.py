@@ -6,14 +6,13 @@ sharded messages: one channel per key and client, in the key's own slot.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Unpack
 
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis.keys import companion, slot_of
 from asyncdlock.backends.redis.node import Node
 from asyncdlock.backends.redis.replies import Moved
-from asyncdlock.backends.redis.requests import Arguments
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.backends.redis.wire import Opener, WireOptions
 from asyncdlock.errors import BackendError, BackendUnavailable
@@ -81,7 +80,7 @@ class Cluster:
     def commands(self) -> int:
         return sum(node.commands for node in self._nodes.values())
 
-    async def run(self, script: Script, key: str, arguments: Arguments) -> Any:
+    async def run(self, script: Script, key: str, request: bytes) -> Any:
         """Run `script` on the node of `key`, following it wherever it went.
 
         :raises BackendError: as a single server does; BackendUnavailable when no node took over in time.
@@ -90,22 +89,29 @@ class Cluster:
         search: _Search | None = None
         while True:
             try:
-                reply = await self._run_once(slot, script, key, arguments)
+                reply = await self._run_once(slot, script, key, request)
             except (Moved, BackendUnavailable) as error:
                 search = search or _Search(self._slots, slot)
                 await search.after(error)
             else:
                 return reply if search is None or search.certain else reply or script.done
 
-    async def _run_once(self, slot: int, script: Script, key: str, arguments: Arguments) -> Any:
+    def send(self, script: Script, key: str, request: bytes) -> Awaitable[Any]:
+        """The same as `run`, which leaves nothing to mend."""
+        return self.run(script, key, request)
+
+    async def mend(self, error: BackendError, script: Script, key: str, request: bytes) -> Any:
+        raise error
+
+    async def _run_once(self, slot: int, script: Script, key: str, request: bytes) -> Any:
         node = await self._node_of(slot)
         try:
-            return await node.run(script, key, arguments)
+            return await node.run(script, key, request)
         except Moved as moved:
             if not moved.ask:
                 raise
             # On its way: a key that is not here any more is there, or will be (TRYAGAIN).
-            return await self._node_at((moved.host, moved.port)).run_asking(script, arguments)
+            return await self._node_at((moved.host, moved.port)).run_asking(script, request)
 
     async def _node_of(self, slot: int) -> Node:
         address = self._slots.get(slot)

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from asyncdlock.backends.redis.base import ScriptRunner
 from asyncdlock.backends.redis.keys import tagged
-from asyncdlock.backends.redis.requests import bulk, milliseconds, octets
-from asyncdlock.backends.redis.scripts import Script
+from asyncdlock.backends.redis.requests import milliseconds
+from asyncdlock.backends.redis.scripts import Script, octets, words
 from asyncdlock.types import Claim
 
 ACQUIRE = Script("queue_common.lua", "queue_acquire.lua")
@@ -46,7 +46,7 @@ class QueueServer:
 
     def __init__(self, messages: MessageRunner, *, patience: float) -> None:
         self.messages = messages
-        _, self._settings = bulk(milliseconds(patience), messages.publish_verb)
+        self._settings = words(milliseconds(patience), messages.publish_verb)
         self._deaf = False
 
     def run(self, script: Script, claim: Claim, reserve: int, *more: str | int) -> Coroutine[Any, Any, Any]:
@@ -61,14 +61,14 @@ class QueueServer:
         size = len(tag)
         lasts, fences = str(milliseconds(ttl)), str(reserve + 1)
         channel = octets(messages.channel_prefix(key))
-        count, others = bulk(*more)
-        arguments = (
-            f"$1\r\n4\r\n${len(lock)}\r\n{lock}\r\n${6 + size}\r\nfence:{tag}\r\n"
+        request = (
+            f"{script.start(11 + len(more))}$1\r\n4\r\n"
+            f"${len(lock)}\r\n{lock}\r\n${6 + size}\r\nfence:{tag}\r\n"
             f"${6 + size}\r\nqueue:{tag}\r\n${9 + size}\r\nsessions:{tag}\r\n"
             f"${len(owner)}\r\n{owner}\r\n${len(lasts)}\r\n{lasts}\r\n${len(fences)}\r\n{fences}\r\n"
-            f"{self._settings}${len(channel)}\r\n{channel}\r\n{others}"
+            f"{self._settings}${len(channel)}\r\n{channel}\r\n{words(*more)}"
         )
-        return messages.run(script, key, (11 + count, arguments))
+        return messages.run(script, key, request.encode("latin-1"))
 
     def listening(self, claim: Claim) -> bool:
         """Whether a grant to this claim would be heard of."""

@@ -1,17 +1,22 @@
-"""What follows a script's name in a request: the number of keys, the keys and the ARGV.
+"""The requests of the plain recipe, as bytes in Redis's protocol.
 
-Redis takes a count and that many bulk strings, `$<length>` and the bytes. They are put together as text of
-one character a byte; those that every lock cycle needs as one f-string each, because packing them word by
-word takes three times as long.
+Redis takes a count and that many words, each as `$<length>` and its bytes. The two requests of a lock cycle
+are written out, as text of one character a byte: to pack them word by word takes three times as long.
 """
 
 from collections.abc import Sequence
 
 from asyncdlock.backends.redis.keys import fence_key, tagged
+from asyncdlock.backends.redis.scripts import Script, octets
 from asyncdlock.types import Claim
 
-Arguments = tuple[int, str]
-"""How many bulk strings, and their text."""
+ACQUIRE = Script("acquire.lua")
+RELEASE = Script("release.lua", done=1)
+RENEW = Script("renew.lua")
+RAISE_FENCE = Script("raise_fence.lua")
+
+_ACQUIRE = ACQUIRE.start(6) + "$1\r\n2\r\n"
+_RELEASE = RELEASE.start(3) + "$1\r\n1\r\n"
 
 
 def milliseconds(seconds: float) -> int:
@@ -19,39 +24,25 @@ def milliseconds(seconds: float) -> int:
     return int(seconds * 1000)
 
 
-def octets(text: str) -> str:
-    """The UTF-8 bytes of `text`, a character each, so that its length is the one that Redis wants."""
-    return text if text.isascii() else text.encode().decode("latin-1")
-
-
-def bulk(*words: str | int) -> Arguments:
-    """Any words."""
-    strings = [octets(str(word)) for word in words]
-    return len(strings), "".join([f"${len(string)}\r\n{string}\r\n" for string in strings])
-
-
-def acquire(claim: Claim, fences: int) -> Arguments:
-    """For acquire.lua."""
+def acquire(claim: Claim, fences: int) -> bytes:
     key, owner, ttl = claim
-    lock = octets(key)
-    tag = tagged(lock)
+    lock = key if key.isascii() else octets(key)
+    tag = f"{{{lock}}}" if "{" not in lock else tagged(lock)
     lasts, taken = str(milliseconds(ttl)), str(fences)
-    return 6, (
-        f"$1\r\n2\r\n${len(lock)}\r\n{lock}\r\n${len(tag) + 6}\r\nfence:{tag}\r\n"
+    return (
+        f"{_ACQUIRE}${len(lock)}\r\n{lock}\r\n${len(tag) + 6}\r\nfence:{tag}\r\n"
         f"${len(owner)}\r\n{owner}\r\n${len(lasts)}\r\n{lasts}\r\n${len(taken)}\r\n{taken}\r\n"
-    )
+    ).encode("latin-1")
 
 
-def release(claim: Claim) -> Arguments:
-    """For release.lua."""
+def release(claim: Claim) -> bytes:
     key, owner, _ = claim
-    lock = octets(key)
-    return 3, f"$1\r\n1\r\n${len(lock)}\r\n{lock}\r\n${len(owner)}\r\n{owner}\r\n"
+    lock = key if key.isascii() else octets(key)
+    return f"{_RELEASE}${len(lock)}\r\n{lock}\r\n${len(owner)}\r\n{owner}\r\n".encode("latin-1")
 
 
-def renew(claims: Sequence[Claim]) -> Arguments:
-    """For renew.lua."""
-    return bulk(
+def renew(claims: Sequence[Claim]) -> bytes:
+    return RENEW.request(
         len(claims),
         *[claim.key for claim in claims],
         *[claim.owner for claim in claims],
@@ -59,6 +50,5 @@ def renew(claims: Sequence[Claim]) -> Arguments:
     )
 
 
-def raise_fence(key: str, above: int) -> Arguments:
-    """For raise_fence.lua."""
-    return bulk(1, fence_key(key), above)
+def raise_fence(key: str, above: int) -> bytes:
+    return RAISE_FENCE.request(1, fence_key(key), above)

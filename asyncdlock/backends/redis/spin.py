@@ -2,17 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
-from typing import Any
 
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis import requests
 from asyncdlock.backends.redis.base import RedisBackend, ScriptRunner
-from asyncdlock.backends.redis.scripts import Script
+from asyncdlock.backends.redis.requests import ACQUIRE, RELEASE
+from asyncdlock.errors import BackendError
 from asyncdlock.types import Capabilities, Claim, Grant, validity
-
-ACQUIRE = Script("acquire.lua")
-RELEASE = Script("release.lua", done=1)
 
 _FIRST_DELAY = 0.002
 _LONGEST_DELAY = 0.25
@@ -33,7 +29,11 @@ class SpinBackend(RedisBackend):
         delays = None
         while True:
             sent = time.monotonic()
-            reply = await self._ask(claim, reserve)
+            request = requests.acquire(claim, reserve + 1)
+            try:
+                reply = await self._server.send(ACQUIRE, claim.key, request)
+            except BackendError as error:
+                reply = await self._server.mend(error, ACQUIRE, claim.key, request)
             if type(reply) is not list:
                 return Grant(claim, int(reply) - reserve, sent + validity(claim.ttl), reserve)
             if delays is None:  # made when needed: most acquire at once
@@ -44,15 +44,15 @@ class SpinBackend(RedisBackend):
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
         sent = time.monotonic()
-        reply = await self._ask(claim, 0)
+        reply = await self._server.run(ACQUIRE, claim.key, requests.acquire(claim, 1))
         if type(reply) is list:
             return None
         return Grant(claim, int(reply), sent + validity(claim.ttl))
 
-    def _ask(self, claim: Claim, reserve: int) -> Coroutine[Any, Any, Any]:
-        """The last fence of a grant, or a list with the milliseconds that the present lease lasts."""
-        return self._server.run(ACQUIRE, claim.key, requests.acquire(claim, reserve + 1))
-
     async def release(self, claim: Claim) -> bool:
         # The wire keeps order: this comes after an acquire of the same claim that is in flight.
-        return bool(await self._server.run(RELEASE, claim.key, requests.release(claim)))
+        request = requests.release(claim)
+        try:
+            return bool(await self._server.send(RELEASE, claim.key, request))
+        except BackendError as error:
+            return bool(await self._server.mend(error, RELEASE, claim.key, request))

@@ -62,6 +62,8 @@ class Stream(asyncio.Protocol):
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self._pending: deque[asyncio.Future[Any]] = deque()
         self._unsent: list[bytes] = []
+        # Whether several were answered at once: as many will send in the same tick.
+        self._crowd = False
         self._awake = Awake(self._pending, self._loop.call_soon) if stay_awake else None
         self._subscriptions: dict[asyncio.Future[Any], tuple[bytes, bytes]] = {}
         self._call_timeout = call_timeout
@@ -78,14 +80,16 @@ class Stream(asyncio.Protocol):
         if self.closed:
             future.set_exception(BackendUnavailable("the connection was lost", definite=True))
             return future
-        unsent = self._unsent
-        if not self._pending:
-            # Nothing in flight: do not wait for the end of the tick.
-            self.transport.write(packed)
-            if self._awake is not None:
-                self._awake.wait()
+        pending, unsent = self._pending, self._unsent
+        if not pending:
             if self._stall_timer is None:
                 self._watch_for_stall()
+            if self._awake is not None:
+                self._awake.wait()
+        pending.append(future)
+        if len(pending) == 1 and not self._crowd:
+            # Nobody else is about to send: do not wait for the end of the tick.
+            self.transport.write(packed)
         elif unsent:
             unsent.append(packed)
             if len(unsent) == _WRITE_AFTER:
@@ -93,7 +97,6 @@ class Stream(asyncio.Protocol):
         else:
             unsent.append(packed)
             self._loop.call_soon(self._flush)
-        self._pending.append(future)
         return future
 
     def send_subscription(self, verb: str, channel: str) -> "asyncio.Future[Any]":
@@ -118,14 +121,15 @@ class Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
         next_reply = self._reader.gets
-        next_future = self._pending.popleft
+        pending = self._pending
+        next_future = pending.popleft
+        in_flight = len(pending)
         self._heard += 1
         try:
             while (reply := next_reply()) is not _NOTHING:
                 if type(reply) is int and not self._subscriptions:
                     # Almost all are: a fence, or how many locks were released.
-                    future = next_future()
-                    if not future.done():
+                    if not (future := next_future()).done():
                         future.set_result(reply)
                     continue
                 if type(reply) is hiredis.PushNotification and not self._confirms(reply):
@@ -142,6 +146,7 @@ class Stream(asyncio.Protocol):
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self.close(BackendUnavailable(f"the server does not speak Redis's protocol: {error}"))
+        self._crowd = in_flight - len(pending) > 1
 
     def connection_lost(self, error: Exception | None) -> None:
         self.close(BackendUnavailable(f"the connection was lost: {error or 'closed by the server'}"))

@@ -3,11 +3,22 @@
 import hashlib
 from importlib.resources import files
 
-from asyncdlock.backends.redis.requests import Arguments, octets
+
+def octets(text: str) -> str:
+    """The UTF-8 bytes of `text`, a character each, so that its length is the one that Redis wants."""
+    return text if text.isascii() else text.encode().decode("latin-1")
+
+
+def words(*values: str | int) -> str:
+    """Each value as Redis takes it: its length in bytes, and the bytes."""
+    texts = [octets(str(value)) for value in values]
+    return "".join([f"${len(text)}\r\n{text}\r\n" for text in texts])
 
 
 class Script:
     """A script's text and the name under which Redis caches it.
+
+    A request names the script (EVALSHA); `in_full` makes it one that brings the text along (EVAL).
 
     `done` is what to make of an empty reply (0) to a repetition, when the reply to the first request
     was lost: there was nothing left to do because the first request had done it.
@@ -25,12 +36,13 @@ class Script:
         self._by_name = f"$7\r\nEVALSHA\r\n${len(name)}\r\n{name}\r\n"
         self._in_full = f"$4\r\nEVAL\r\n${len(text)}\r\n{text}\r\n"
 
-    def by_name(self, arguments: Arguments) -> bytes:
-        """The request that Redis understands once it has seen the text."""
-        count, text = arguments
-        return f"*{count + 2}\r\n{self._by_name}{text}".encode("latin-1")
+    def start(self, count: int) -> str:
+        """How a request begins that has `count` words more: the number of keys, the keys and the ARGV."""
+        return f"*{count + 2}\r\n{self._by_name}"
 
-    def in_full(self, arguments: Arguments) -> bytes:
-        """The request that brings the text along."""
-        count, text = arguments
-        return f"*{count + 2}\r\n{self._in_full}{text}".encode("latin-1")
+    def request(self, *values: str | int) -> bytes:
+        """A request with these words."""
+        return f"{self.start(len(values))}{words(*values)}".encode("latin-1")
+
+    def in_full(self, request: bytes) -> bytes:
+        return request.replace(self._by_name.encode(), self._in_full.encode("latin-1"), 1)
