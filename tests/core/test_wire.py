@@ -231,6 +231,24 @@ async def test_a_frozen_server_loses_the_connection_after_call_timeout(
     await wire.aclose()
 
 
+@pytest.mark.faults
+async def test_a_server_that_falls_silent_after_a_crowd_was_served_loses_the_connection(
+    redis_server: servers.RedisNode,
+) -> None:
+    """Whoever sends next to a crowd waits for the others of its tick, and is watched over all the same."""
+    wire = Wire(opener_for(redis_server.url), call_timeout=0.2)
+    for _ in range(2):
+        await asyncio.gather(*(wire.call("PING") for _ in range(20)))
+    stream = wire._stream
+    assert stream is not None
+    await until(lambda: stream._stall_timer is None)
+    redis_server.pause()
+    with pytest.raises(BackendUnavailable, match=r"no answer for 0\.2 s"):
+        await wire.call("PING")
+    redis_server.resume()
+    await wire.aclose()
+
+
 async def test_a_slow_server_that_goes_on_answering_keeps_the_connection() -> None:
     """The limit is for silence, not for the sum of many answers."""
 

@@ -71,9 +71,12 @@ async def test_other_processes_wait_for_at_most_so_many_handoffs(one_node: Redis
     assert not passed, "nobody was left"
 
 
-async def test_other_processes_wait_for_at_most_a_tenth_of_the_ttl_and_a_section(one_node: RedisNode) -> None:
-    """However many hand-offs are allowed: a lease that is no longer fresh goes back to the server."""
-    ttl, handoffs = 10.0, 100_000
+@pytest.mark.parametrize(("ttl", "turn"), [(10.0, 0.1), (0.5, 0.05)])
+async def test_other_processes_wait_for_at_most_a_short_turn_and_a_section(
+    one_node: RedisNode, ttl: float, turn: float
+) -> None:
+    """However many hand-offs are allowed: after a tenth of a second, or of the TTL, others have their turn."""
+    handoffs = 100_000
     work: dict[str, Any] = {"ttl": ttl, "hold": 0.005, "local_handoffs": handoffs}
     async with (
         Contender.started(one_node, "k", waiters=10, rounds=handoffs, **work) as busy,
@@ -92,9 +95,9 @@ async def test_other_processes_wait_for_at_most_a_tenth_of_the_ttl_and_a_section
             under_one_grant.setdefault((held.fence - 1) // (handoffs + 1), []).append(held)
     assert len(under_one_grant) >= 2, "one before each turn of the other process"
     for sections in under_one_grant.values():
-        # Each but the last was handed on at its end. The lease began before the first section did.
-        fresh_until = sections[0].at + ttl / 10 * 1e9
-        assert all(held.until <= fresh_until for held in sections[:-1])
+        # Each but the last was handed on at its end. The turn began before the first section did.
+        over = sections[0].at + turn * 1e9
+        assert all(held.until <= over for held in sections[:-1])
 
 
 async def test_one_remote_place_per_process_serves_all_its_waiters(node: RedisNode) -> None:
