@@ -140,7 +140,10 @@ class Handle:
         """
         client = self._client
         if self._state is _HELD:
-            self._leave()
+            # No longer relied on from here, whatever becomes of the release.
+            self._end(_LEAVING)
+            if self._deadman is not None and not self._deadman.expired():
+                self._deadman.reschedule(None)
         elif self._state is _RELEASED or self in client.releasing or client.closed:
             client.metrics.release_by_non_owner += 1
             return False
@@ -148,12 +151,14 @@ class Handle:
         try:
             owned = await client.backend.release(self.grant.claim)
         except asyncio.CancelledError:
-            self._released()
+            if self._state is _LEAVING:
+                self._state = _RELEASED
             client.cleanup.give_back(self.grant.claim)
             raise
         finally:
             client.releasing.discard(self)
-        self._released()
+        if self._state is _LEAVING:
+            self._state = _RELEASED
         if not owned:
             client.metrics.release_by_non_owner += 1
         return owned
@@ -176,8 +181,7 @@ class Handle:
         """The lease is gone: tell everybody who waits to know."""
         if self._state is not _HELD:
             return
-        self._end()
-        self._state = _LOST
+        self._end(_LOST)
         self._reason = reason
         self._client.metrics.lost += 1
         if self._lost_waiter is not None and not self._lost_waiter.done():
@@ -208,17 +212,8 @@ class Handle:
         """Let `deadman` follow the deadline of this lease; `None` disarms."""
         self._deadman = deadman
 
-    def _leave(self) -> None:
-        """No longer relied on from here, whatever becomes of the release."""
-        self._end()
-        self._state = _LEAVING
-        if self._deadman is not None and not self._deadman.expired():
-            self._deadman.reschedule(None)
-
-    def _released(self) -> None:
-        if self._state is _LEAVING:
-            self._state = _RELEASED
-
-    def _end(self) -> None:
-        self._client.watchdog.forget(self)
-        self._client.metrics.held_seconds.observe(time.monotonic() - self._granted_at)
+    def _end(self, state: str) -> None:
+        client = self._client
+        client.watchdog.forget(self)
+        client.metrics.held_seconds.observe(time.monotonic() - self._granted_at)
+        self._state = state

@@ -6,7 +6,6 @@ setting.
 """
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -59,7 +58,7 @@ class OurLock:
     fence = staticmethod(attrgetter("fence"))
 
     def __init__(self, client: asyncdlock.LockClient, key: str, ttl: float = LEASE) -> None:
-        self.acquire = partial(client.acquire, key, ttl=ttl)
+        self.acquire = lambda: client.acquire(key, ttl=ttl)
 
 
 class Ours(Subject):

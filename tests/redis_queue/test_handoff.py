@@ -75,7 +75,7 @@ async def test_other_processes_wait_for_at_most_so_many_handoffs(one_node: Redis
 async def test_other_processes_wait_for_at_most_a_short_turn_and_a_section(
     one_node: RedisNode, ttl: float, turn: float
 ) -> None:
-    """However many hand-offs are allowed: after a tenth of a second, or of the TTL, others have their turn."""
+    """However many hand-offs are allowed: after a tenth of a second, or of the TTL, others have a turn."""
     handoffs = 100_000
     work: dict[str, Any] = {"ttl": ttl, "hold": 0.005, "local_handoffs": handoffs}
     async with (
