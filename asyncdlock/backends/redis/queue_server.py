@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from asyncdlock.backends.redis.base import ScriptRunner
 from asyncdlock.backends.redis.keys import tagged
-from asyncdlock.backends.redis.requests import milliseconds
+from asyncdlock.backends.redis.requests import milliseconds, terms
 from asyncdlock.backends.redis.scripts import Script, octets, words
 from asyncdlock.types import Claim
 
@@ -59,13 +59,12 @@ class QueueServer:
         lock = octets(key)
         tag = tagged(lock)
         size = len(tag)
-        lasts, fences = str(milliseconds(ttl)), str(reserve + 1)
         channel = octets(messages.channel_prefix(key))
         request = (
             f"{script.start(11 + len(more))}$1\r\n4\r\n"
             f"${len(lock)}\r\n{lock}\r\n${6 + size}\r\nfence:{tag}\r\n"
             f"${6 + size}\r\nqueue:{tag}\r\n${9 + size}\r\nsessions:{tag}\r\n"
-            f"${len(owner)}\r\n{owner}\r\n${len(lasts)}\r\n{lasts}\r\n${len(fences)}\r\n{fences}\r\n"
+            f"${len(owner)}\r\n{owner}\r\n{terms(ttl, reserve + 1)}"
             f"{self._settings}${len(channel)}\r\n{channel}\r\n{words(*more)}"
         )
         return messages.run(script, key, request.encode("latin-1"))

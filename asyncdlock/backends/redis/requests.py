@@ -5,9 +5,10 @@ are written out, as text of one character a byte: to pack them word by word take
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from asyncdlock.backends.redis.keys import fence_key, tagged
-from asyncdlock.backends.redis.scripts import Script, octets
+from asyncdlock.backends.redis.scripts import Script, octets, words
 from asyncdlock.types import Claim
 
 ACQUIRE = Script("acquire.lua")
@@ -24,14 +25,19 @@ def milliseconds(seconds: float) -> int:
     return int(seconds * 1000)
 
 
+@lru_cache(maxsize=256)
+def terms(ttl: float, fences: int) -> str:
+    """The TTL in milliseconds and how many fences to take: the same two words for most locks of a program."""
+    return words(milliseconds(ttl), fences)
+
+
 def acquire(claim: Claim, fences: int) -> bytes:
     key, owner, ttl = claim
     lock = key if key.isascii() else octets(key)
     tag = f"{{{lock}}}" if "{" not in lock else tagged(lock)
-    lasts, taken = str(milliseconds(ttl)), str(fences)
     return (
         f"{_ACQUIRE}${len(lock)}\r\n{lock}\r\n${len(tag) + 6}\r\nfence:{tag}\r\n"
-        f"${len(owner)}\r\n{owner}\r\n${len(lasts)}\r\n{lasts}\r\n${len(taken)}\r\n{taken}\r\n"
+        f"${len(owner)}\r\n{owner}\r\n{terms(ttl, fences)}"
     ).encode("latin-1")
 
 
