@@ -105,7 +105,12 @@ async def compete(
     ]
     tallies = await asyncio.gather(*(run_in_process(job) for job in jobs))
     server_cpu = sum(process.cpu_times()[:2]) - before
-    return figures(tallies, server_cpu=server_cpu, server_commands=await _outer_commands(server))
+    return figures(
+        tallies,
+        hot=workload.hot,
+        server_cpu=server_cpu,
+        server_commands=await _outer_commands(server),
+    )
 
 
 async def run_in_process(job: Work, worker: str = "bench.worker") -> Tally:

@@ -22,7 +22,7 @@ import psutil
 
 from bench.contest import run_in_process
 from bench.etcd_subjects import ON_A_HOT_KEY, ON_OWN_KEYS, Aetcd, PredecessorWatches
-from bench.figures import Figures, figures, medians
+from bench.figures import Figures, figures, medians, remark
 from bench.save import RESULTS, save_and_show
 from bench.subjects import Subject
 from bench.work import Work
@@ -98,7 +98,7 @@ async def compete(server: EtcdNode, subject: str, workload: Workload, seconds: f
     )
     tally = await run_in_process(job, "bench.etcd_worker")
     server_cpu = sum(process.cpu_times()[:2]) - before
-    return figures([tally], server_cpu=server_cpu, server_commands=await _messages(server))
+    return figures([tally], hot=workload.hot, server_cpu=server_cpu, server_commands=await _messages(server))
 
 
 async def _messages(server: EtcdNode) -> int:
@@ -136,8 +136,7 @@ def markdown(outcome: Mapping[str, Any]) -> Iterator[str]:
             rate = one["sections_per_s"]
             bases = [subjects[other]["sections_per_s"] for other in others]
             ratios = [f"{rate / base:.1f}" if base else "–" for base in bases]
-            note = " (fence order broken)" if "hot" in work and not one["fence_order_kept"] else ""
-            yield f"| {name}{note} | " + " | ".join([cells[0], *ratios, *cells[1:]]) + " |"
+            yield f"| {name}{remark(one)} | " + " | ".join([cells[0], *ratios, *cells[1:]]) + " |"
 
 
 def main() -> None:

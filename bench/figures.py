@@ -1,13 +1,14 @@
 """From the tallies of all processes to the figures that are published."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from bench.verdict import judge
 from bench.work import Tally
+from harness.checkers import Verdict, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +24,14 @@ class Figures:
     commands_per_section: float
     client_cpu_us: float
     server_cpu_us: float
-    fence_order_kept: bool
+    verdict: Verdict | None
+    """Of the checkers, where a hot key and fences allow one."""
 
 
-def figures(tallies: Sequence[Tally], *, server_cpu: float, server_commands: int) -> Figures:
+def figures(tallies: Sequence[Tally], *, hot: bool, server_cpu: float, server_commands: int) -> Figures:
     sections = [count for tally in tallies for count in tally.sections]
     total = sum(sections)
     waits = sorted(wait for tally in tallies for wait in tally.waits)
-    grants = sorted(grant for tally in tallies for grant in zip(tally.granted, tally.fences, strict=True))
     counted = [tally.commands for tally in tallies if tally.commands is not None]
     with_ramp = max(1, sum(tally.total for tally in tallies))
     seconds = max(tally.seconds for tally in tallies)
@@ -45,16 +46,22 @@ def figures(tallies: Sequence[Tally], *, server_cpu: float, server_commands: int
         commands_per_section=sum(counted) / max(1, total) if counted else server_commands / with_ramp,
         client_cpu_us=1e6 * sum(tally.cpu for tally in tallies) / max(1, total),
         server_cpu_us=1e6 * server_cpu / with_ramp,
-        fence_order_kept=all(a[1] < b[1] for a, b in pairwise(grants)),
+        verdict=judge(tallies) if hot else None,
     )
 
 
 def medians(rounds: Sequence[Figures]) -> dict[str, Any]:
-    """The median of each figure; a broken fence order in any round stays visible."""
-    names = [name for name in Figures.__slots__ if name != "fence_order_kept"]
+    """The median of each figure, and the worst verdict."""
+    names = [name for name in Figures.__slots__ if name != "verdict"]
     result: dict[str, Any] = {name: median(getattr(one, name) for one in rounds) for name in names}
-    result["fence_order_kept"] = all(one.fence_order_kept for one in rounds)
+    verdicts = [one.verdict for one in rounds if one.verdict is not None]
+    result["verdict"] = worst(verdicts) if verdicts else None
     return result
+
+
+def remark(figures: Mapping[str, Any]) -> str:
+    """What a table says beside the name of a subject whose history was not found in order."""
+    return "" if figures["verdict"] in (None, "ok") else f" (checkers: {figures['verdict']})"
 
 
 def _quantile(ordered: Sequence[float], q: float) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 from bench.claims import CLAIMS, Table
 from bench.contest import LONGER_BEYOND
+from bench.figures import remark
 from bench.save import save
 
 _COLUMNS = (
@@ -48,8 +49,7 @@ def _markdown(outcome: Mapping[str, Any]) -> Iterator[str]:
             yield "|---|" + "---|" * len(_COLUMNS)
             for name, figures in sorted(subjects.items(), key=lambda item: -item[1]["sections_per_s"]):
                 cells = [form.format(figures[key]) for _, key, form in _COLUMNS]
-                note = "" if figures["fence_order_kept"] or "hot" not in work else " (fence order broken)"
-                yield f"| {name}{note} | " + " | ".join(cells) + " |"
+                yield f"| {name}{remark(figures)} | " + " | ".join(cells) + " |"
     if outcome["failed"]:
         yield from ("", "## Could not do the work", "")
         yield from (f"- {what}: {why}" for what, why in outcome["failed"].items())

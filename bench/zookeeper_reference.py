@@ -41,7 +41,9 @@ async def compare(rounds: int, seconds: float) -> dict[str, Any]:
                         ramp=1.0,
                     )
                     tally = await run_in_process(job, "bench.zookeeper_worker")
-                measured[workload, subject.name].append(figures([tally], server_cpu=0.0, server_commands=0))
+                measured[workload, subject.name].append(
+                    figures([tally], hot=hot, server_cpu=0.0, server_commands=0)
+                )
     table: dict[str, Any] = {}
     for (workload, name), done in measured.items():
         table.setdefault(workload, {})[name] = medians(done)
