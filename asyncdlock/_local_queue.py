@@ -4,9 +4,9 @@ A LocalQueue is a Backend around a Backend and knows nothing of servers. Per key
 process is known to the server at a time. The others wait here. A release passes the lock to the
 next of them, with the next fence of a block that the remote grant reserved, as long as
 
-- the block has a fence left, and the turn of this process has not lasted for long: a tenth of a second, or a
-  tenth of the TTL where that is less. These two bound how long other processes wait,
-- no renewal has cast doubt on the lease,
+- the block has a fence left and the turn of this process has lasted for less than a tenth of a second: these
+  two bound how long other processes wait,
+- the lease was fresh at most a tenth of its TTL ago, and no renewal has cast doubt on it,
 - the next waiter asked for the same TTL.
 
 Otherwise the lock goes back to the server, and the next local waiter goes to the end of the
@@ -24,10 +24,9 @@ from asyncdlock.backend import Backend
 from asyncdlock.errors import BackendError
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
 
-# A hand-off saves a round trip. After this long in a row the one round trip of passing the lock on to another
-# process weighs nothing: seconds, and the part of the TTL.
+_FRESH = 0.9  # of a lease's validity
+# Seconds. A hand-off saves a round trip; after so many in a row, one round trip weighs nothing any more.
 _LONGEST_TURN = 0.1
-_TURN_OF_TTL = 0.1
 
 _Waiter = tuple[Claim, "asyncio.Future[Grant | None]"]
 
@@ -135,9 +134,8 @@ class LocalQueue:
     def _won(self, place: _Place, grant: Grant) -> Grant:
         place.remote = grant
         place.expires_at = grant.expires_at
-        ttl = grant.claim.ttl
-        asked_at = grant.expires_at - validity(ttl)
-        place.hand_on_until = asked_at + min(self._longest_turn, ttl * _TURN_OF_TTL)
+        fresh_until = grant.expires_at - _FRESH * validity(grant.claim.ttl)
+        place.hand_on_until = min(fresh_until, time.monotonic() + self._longest_turn)
         self._watch_lease(grant.claim.key, place)
         return grant if not grant.reserved else Grant(grant.claim, grant.fence, grant.expires_at)
 

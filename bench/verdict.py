@@ -20,7 +20,7 @@ def judge(tallies: Sequence[Tally]) -> Verdict | None:
 
 
 def history_of(tallies: Sequence[Tally]) -> History:
-    """Every section is an arrival, and its being counted a write, in the order of the clock that all share."""
+    """Every section is an arrival, and its being counted a write, in the order of the clock they share."""
     numbers = count()
     rows = [
         Row(

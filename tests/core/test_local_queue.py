@@ -155,6 +155,22 @@ async def test_a_turn_ends_after_a_while_or_a_tenth_of_the_ttl(
     await locks.aclose()
 
 
+async def test_a_turn_begins_with_the_grant_however_old_its_lease_is() -> None:
+    """Locks of one process can share a lease: it is fresh enough to hand on, and older than a turn lasts."""
+
+    class SharedLease(Scripted):
+        async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
+            grant = await super().acquire(claim, reserve=reserve)
+            return grant._replace(expires_at=grant.expires_at - 6.0)
+
+    locks = LockClient(LocalQueue(SharedLease(), handoffs=HANDOFFS, longest_turn=5.0))
+    handle = await locks.acquire("key", ttl=100.0)
+    (waiting,) = await queue_up(locks, "key", 1, ttl=100.0)
+    await handle.release()
+    assert (await waiting).fence == handle.fence + 1
+    await locks.aclose()
+
+
 async def test_a_lock_that_was_asked_back_is_never_handed_on(locks: LockClient, server: Scripted) -> None:
     """The next one asks the server, which knows when the lock is free, without waiting for the release."""
     released = asyncio.Event()
