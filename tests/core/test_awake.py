@@ -1,8 +1,11 @@
 """Staying awake for a near server's reply: given up for a far one, and never at the cost of anybody else."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
+
+import pytest
 
 from asyncdlock.backends.redis.awake import Awake
 from asyncdlock.backends.redis.url import RedisURL
@@ -42,7 +45,17 @@ def test_a_far_server_is_hardly_ever_waited_for() -> None:
     for _ in range(10_000):
         awake.wait()
         turns.run()
-    assert 10 <= awake.waits < 25, "each miss doubles the requests that go without, up to a thousand"
+    assert 10 <= awake.waits < 100, "each miss doubles the requests that go without, up to a thousand"
+
+
+def test_a_core_that_others_want_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncdlock.backends.redis.awake._give_way", lambda: time.sleep(0.001))
+    turns = Turns()
+    awake = Awake([1], turns.call_soon)
+    for _ in range(160):
+        awake.wait()
+        turns.run()
+    assert awake.waits == 10, "one of sixteen requests finds out whether they still do"
 
 
 def test_a_server_that_came_nearer_is_waited_for_again() -> None:

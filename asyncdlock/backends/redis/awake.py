@@ -3,11 +3,12 @@
 A loop with nothing to do sleeps until the reply comes, and to be woken costs more than the server's
 work: a core that went to sleep answers late, with cold caches. So for a tenth of a millisecond after a
 request left on an idle connection, the loop looks for the reply again and again instead. Nothing else
-waits for that, for every look is a turn of the loop: other tasks, timers and sockets are served as ever,
-and other processes get the core whenever they ask for it.
+waits for that, for every look is a turn of the loop: other tasks, timers and sockets are served as ever.
 
-A server that is too far away to answer in time is not waited for like this: each time it proves so, twice
-as many requests as before go without.
+- Other processes get the core whenever they ask for it. Where they do, a core that we keep awake is one
+  that we take from them: the next few requests go without.
+- A server that is too far away to answer in time is not waited for like this: each time it proves so, twice
+  as many requests as before go without.
 """
 
 import os
@@ -17,6 +18,10 @@ from typing import Any
 
 _STAY = 0.0001
 """Seconds: a server on the same machine or in the same rack answers within that."""
+_ALONE = 0.000015
+"""Seconds: if giving way takes longer, somebody else had the core."""
+_AFTER_OTHERS = 15
+"""Requests that go without after that."""
 _MOST_MISSES = 10
 """That count: at most 2^10 - 1 requests in a row go without, for the distance of a server may change."""
 
@@ -48,12 +53,17 @@ class Awake:
             self._call_soon(self._look)
 
     def _look(self) -> None:
+        now = time.perf_counter()
         if not self._pending:
             self._looking = False
             self._misses = 0
-        elif time.perf_counter() < self._until:
+        elif now < self._until:
             _give_way()
-            self._call_soon(self._look)
+            if time.perf_counter() - now < _ALONE:
+                self._call_soon(self._look)
+            else:
+                self._looking = False
+                self._without = _AFTER_OTHERS
         else:
             self._looking = False
             self._misses = min(self._misses + 1, _MOST_MISSES)

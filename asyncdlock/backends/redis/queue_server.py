@@ -1,17 +1,30 @@
 """What the queue asks of its server: scripts with arguments in common, and messages on our channel."""
 
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from typing import Any, Protocol
 
 from asyncdlock.backends.redis.base import ScriptRunner
-from asyncdlock.backends.redis.keys import tagged
+from asyncdlock.backends.redis.keys import companion, fence_key
 from asyncdlock.backends.redis.requests import milliseconds, terms
-from asyncdlock.backends.redis.scripts import Script, octets, words
+from asyncdlock.backends.redis.scripts import Script, words
 from asyncdlock.types import Claim
 
 ACQUIRE = Script("queue_common.lua", "queue_acquire.lua")
 WATCH = Script("queue_common.lua", "queue_watch.lua")
 RELEASE = Script("queue_common.lua", "queue_release.lua", done=1)
+
+
+# Keys that many wait for, and what is said of each, are few: their words are made once.
+
+
+@lru_cache(maxsize=4096)
+def _names(key: str) -> str:
+    """The lock and its companions."""
+    return words(4, key, fence_key(key), companion("queue", key), companion("sessions", key))
+
+
+_words = lru_cache(maxsize=4096)(words)
 
 
 class MessageRunner(ScriptRunner, Protocol):
@@ -56,16 +69,10 @@ class QueueServer:
         """
         key, owner, ttl = claim
         messages = self.messages
-        lock = octets(key)
-        tag = tagged(lock)
-        size = len(tag)
-        channel = octets(messages.channel_prefix(key))
         request = (
-            f"{script.start(11 + len(more))}$1\r\n4\r\n"
-            f"${len(lock)}\r\n{lock}\r\n${6 + size}\r\nfence:{tag}\r\n"
-            f"${6 + size}\r\nqueue:{tag}\r\n${9 + size}\r\nsessions:{tag}\r\n"
-            f"${len(owner)}\r\n{owner}\r\n{terms(ttl, reserve + 1)}"
-            f"{self._settings}${len(channel)}\r\n{channel}\r\n{words(*more)}"
+            f"{script.start(11 + len(more))}{_names(key)}"
+            f"${len(owner)}\r\n{owner}\r\n{terms(ttl, reserve + 1)}{self._settings}"
+            f"{_words(messages.channel_prefix(key), *more)}"
         )
         return messages.run(script, key, request.encode("latin-1"))
 

@@ -67,9 +67,9 @@ class Stream(asyncio.Protocol):
         self._awake = Awake(self._pending, self._loop.call_soon) if stay_awake else None
         self._subscriptions: dict[asyncio.Future[Any], tuple[bytes, bytes]] = {}
         self._call_timeout = call_timeout
-        # How often the server has said something, and how often it had at the last look of the stall timer.
-        self._heard = 0
-        self._heard_before = -1
+        # Replies counted so far, and how many there were at the last look of the stall timer.
+        self._replies = 0
+        self._replies_seen = -1
         self._stall_timer: asyncio.TimerHandle | None = None
         self.transport.set_protocol(self)
 
@@ -124,7 +124,6 @@ class Stream(asyncio.Protocol):
         pending = self._pending
         next_future = pending.popleft
         in_flight = len(pending)
-        self._heard += 1
         try:
             while (reply := next_reply()) is not _NOTHING:
                 if type(reply) is int and not self._subscriptions:
@@ -146,7 +145,9 @@ class Stream(asyncio.Protocol):
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self.close(BackendUnavailable(f"the server does not speak Redis's protocol: {error}"))
-        self._crowd = in_flight - len(pending) > 1
+        answered = in_flight - len(pending)
+        self._replies += answered
+        self._crowd = answered > 1
 
     def connection_lost(self, error: Exception | None) -> None:
         self.close(BackendUnavailable(f"the connection was lost: {error or 'closed by the server'}"))
@@ -163,14 +164,14 @@ class Stream(asyncio.Protocol):
 
     def _watch_for_stall(self) -> None:
         """One timer for all calls: replies come in order, so a silent server stalls the oldest."""
-        self._heard_before = self._heard
+        self._replies_seen = self._replies
         self._stall_timer = self._loop.call_later(self._call_timeout, self._look_for_stall)
 
     def _look_for_stall(self) -> None:
         self._stall_timer = None
         if not self._pending:
             return
-        if self._heard == self._heard_before:
+        if self._replies == self._replies_seen:
             self.close(BackendUnavailable(f"the server gave no answer for {self._call_timeout:g} s"))
         else:
             self._watch_for_stall()

@@ -21,13 +21,18 @@ elseif holder == OWNER then
 end
 local now = now_ms()
 local limit = tonumber(ARGV[7])
-local place = tonumber(redis.call('ZSCORE', QUEUE, MEMBER) or 0)
-if place == 0 and (limit < 0 or redis.call('ZCARD', QUEUE) < limit) then
+local place = 0
+if limit < 0 or redis.call('ZCARD', QUEUE) < limit then
   place = redis.call('HINCRBY', SESSIONS, 'seq', 1)
-  redis.call('ZADD', QUEUE, place, MEMBER)
-  if place % 1000 == 0 then
+  if redis.call('ZADD', QUEUE, 'NX', place, MEMBER) == 0 then
+    place = 0
+  elseif place % 1000 == 0 then
     forget_silent(now)
   end
+end
+if place == 0 then
+  -- It may have joined before: the reply was lost.
+  place = tonumber(redis.call('ZSCORE', QUEUE, MEMBER) or 0)
 end
 if place > 0 then
   speak(now)

@@ -15,9 +15,13 @@ local function session_of(owner)
   return string.sub(owner, 1, 23)
 end
 
+local clock
 local function now_ms()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  if not clock then
+    local time = redis.call('TIME')
+    clock = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+  return clock
 end
 
 -- Give the lock to `owner`; the last of the fences taken, as digits past 2^53 (Lua counts in doubles).
@@ -73,8 +77,12 @@ local function grant_next()
   return granted
 end
 
--- Our process lives, and what the queue consists of lasts a while longer.
+-- Our process lives, and what the queue consists of lasts a while longer; not said again when it was said just now.
 local function speak(now)
+  local last = redis.call('HGET', SESSIONS, session_of(OWNER))
+  if last and tonumber(last) > now + 0.9 * PATIENCE then
+    return
+  end
   redis.call('HSET', SESSIONS, session_of(OWNER), string.format('%.0f', now + PATIENCE))
   local lasts = math.max(60000, 20 * PATIENCE)
   redis.call('PEXPIRE', SESSIONS, lasts)
