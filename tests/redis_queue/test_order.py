@@ -3,9 +3,22 @@
 import asyncio
 
 from asyncdlock import Handle, LockClient
+from asyncdlock.backends.redis.queue_server import ACQUIRE
+from asyncdlock.types import Claim
 from harness.servers import RedisNode
 from tests.redis_queue.contender import Contender
-from tests.redis_queue.support import PATIENT, fifo, queue_log, until_clean, until_waiting, waiting
+from tests.redis_queue.support import (
+    PATIENT,
+    backend_of,
+    eventually,
+    fifo,
+    hold_in_turn,
+    queue_log,
+    until_clean,
+    until_waiting,
+    waiters,
+    waiting,
+)
 
 
 async def test_waiters_of_several_clients_are_granted_in_the_order_of_the_queue(node: RedisNode) -> None:
@@ -77,3 +90,37 @@ async def test_nobody_overtakes_or_starves_while_processes_come_again_and_again(
             assert not queue, f"{owner} overtook {len(queue)} waiters"
     assert not queue, "nobody starved"
     assert await waiting(one_node, "hot") == []
+
+
+async def test_a_request_to_join_that_is_repeated_keeps_its_place(node: RedisNode) -> None:
+    """As the wire does when the reply to the first was lost with its connection."""
+    async with fifo(node) as client:
+        await node.command("SET", "k", "somebody")
+        async with waiters(client, "k", 3) as tasks:
+            owners = await until_waiting(node, "k", 3)
+            queue = backend_of(client)._queue
+            place, *_ = await queue.run(ACQUIRE, Claim("k", owners[0], 10.0), 0, -1)
+            assert place == int(await node.command("ZSCORE", "queue:{k}", f"{owners[0]} 10000 1"))
+            assert await waiting(node, "k") == owners
+            await node.command("DEL", "k")
+            await hold_in_turn(tasks)
+        await until_clean(node)
+
+
+async def test_a_process_that_waits_says_again_and_again_that_it_lives(node: RedisNode) -> None:
+    """Those that join a hot key do not repeat what was said just now; the regular looks do."""
+    async with fifo(node, patience=0.5) as client:
+        await node.command("SET", "k", "somebody")
+        async with waiters(client, "k", 2) as tasks:
+            owners = await until_waiting(node, "k", 2)
+            session = Claim("k", owners[0], 10.0).session
+            said = int(await node.command("HGET", "sessions:{k}", session))
+
+            async def said_again() -> bool:
+                return int(await node.command("HGET", "sessions:{k}", session)) > said + 500
+
+            # After a minute of silence the server would forget the queue, and all would join again.
+            await eventually(said_again, "the process said so for longer than its patience", within=40.0)
+            await node.command("DEL", "k")
+            await hold_in_turn(tasks)
+        await until_clean(node)
