@@ -3,6 +3,8 @@
 import hashlib
 from importlib.resources import files
 
+from asyncdlock.backends.redis.stream import pack
+
 
 def octets(text: str) -> str:
     """The UTF-8 bytes of `text`, a character each, so that its length is the one that Redis wants."""
@@ -24,17 +26,16 @@ class Script:
     was lost: there was nothing left to do because the first request had done it.
     """
 
-    __slots__ = ("_by_name", "_in_full", "done", "source")
+    __slots__ = ("_by_name", "_in_full", "_name", "done", "source")
 
     def __init__(self, *file_names: str, done: int = 0) -> None:
         self.done = done
         folder = files(__name__)
         self.source = "\n".join((folder / name).read_text("utf-8") for name in file_names)
         # Redis names scripts by SHA-1: an address, not a secret.
-        name = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
-        text = octets(self.source)
-        self._by_name = f"$7\r\nEVALSHA\r\n${len(name)}\r\n{name}\r\n"
-        self._in_full = f"$4\r\nEVAL\r\n${len(text)}\r\n{text}\r\n"
+        self._name = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        self._by_name = words("EVALSHA", self._name)
+        self._in_full = words("EVAL", self.source)
 
     def start(self, count: int) -> str:
         """How a request begins that has `count` words more: the number of keys, the keys and the ARGV."""
@@ -42,7 +43,8 @@ class Script:
 
     def request(self, *values: str | int) -> bytes:
         """A request with these words."""
-        return f"{self.start(len(values))}{words(*values)}".encode("latin-1")
+        return pack(("EVALSHA", self._name, *values))
 
     def in_full(self, request: bytes) -> bytes:
+        """The same request with the script's text in the place of its name."""
         return request.replace(self._by_name.encode(), self._in_full.encode("latin-1"), 1)
