@@ -97,5 +97,5 @@ def owners() -> Iterator[str]:
     session = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}"
     for number in count():
         start = f"{session}-{number:09x}"
-        for digits in _THREE_DIGITS:
-            yield start + digits
+        for end in _THREE_DIGITS:
+            yield start + end

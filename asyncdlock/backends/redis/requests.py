@@ -34,7 +34,7 @@ def terms(ttl: float, fences: int) -> str:
 def acquire(claim: Claim, fences: int) -> bytes:
     key, owner, ttl = claim
     lock = key if key.isascii() else octets(key)
-    tag = f"{{{lock}}}" if "{" not in lock else tagged(lock)
+    tag = tagged(lock)
     return (
         f"{_ACQUIRE}${len(lock)}\r\n{lock}\r\n${len(tag) + 6}\r\nfence:{tag}\r\n"
         f"${len(owner)}\r\n{owner}\r\n{terms(ttl, fences)}"
