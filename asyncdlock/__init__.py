@@ -38,3 +38,5 @@ __all__ = [
     "connect",
     "register",
 ]
+
+__version__ = "0.2.0"

@@ -1,55 +1,76 @@
-"""Tasks that wait inside a client; closing the client ends their waits with an error of its own."""
+"""Who may call a client, and who waits inside it: one process, one event loop, until it is closed."""
 
 import asyncio
+from _thread import get_ident
 
 from asyncdlock.errors import LockError
 
+Task = asyncio.Task[object]
+
 
 class Callers:
-    """Who is inside `acquire` or `try_acquire` now."""
+    """The tasks inside `acquire` or `try_acquire`, all of one event loop."""
 
-    __slots__ = ("_gone", "_inside", "_interrupted", "_loop")
+    __slots__ = ("_interrupted", "debug", "gone", "inside", "loop", "refusal", "thread")
 
     def __init__(self) -> None:
-        # With each task the number of cancellations that it had asked for when it came in.
-        self._inside: dict[asyncio.Task[object], int] = {}
-        self._interrupted: set[asyncio.Task[object]] = set()
-        self._gone: asyncio.Future[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.inside: dict[Task, int] = {}
+        """With each task the number of cancellations that it had asked for when it came in."""
+        self.refusal: str | None = None
+        """Why nobody may call any longer."""
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.thread = 0
+        self.debug = False
+        """Whether the event loop is in debug mode."""
+        self.gone: asyncio.Future[None] | None = None
+        """Once `interrupt` has begun: done when nobody is inside."""
+        self._interrupted: set[Task] = set()
 
-    def enter(self) -> "asyncio.Task[object]":
-        # The loop of the last call, most likely: until Python 3.12, to look it up takes a system call.
-        task = asyncio.current_task(self._loop) if self._loop is not None else None
-        if task is None:
-            self._loop = asyncio.get_running_loop()
-            task = asyncio.current_task(self._loop)
-            assert task is not None, "asyncio runs coroutines in tasks"
-        self._inside[task] = task.cancelling()
+    def current(self) -> Task:
+        """The task that calls.
+
+        :raises LockError: it must not: the client is closed, or belongs to another loop or process.
+        """
+        if self.refusal is None and self.thread == get_ident():
+            # Of the known loop: until Python 3.12, to look up the running one takes a system call.
+            task = asyncio.current_task(self.loop)
+            if task is not None:
+                return task
+        return self._look_closer()
+
+    def _look_closer(self) -> Task:
+        if self.refusal is not None:
+            raise LockError(self.refusal)
+        running = asyncio.get_running_loop()
+        if self.loop is not None and self.loop is not running:
+            raise LockError("this client belongs to another event loop; connect() in this one")
+        task = asyncio.current_task(running)
+        assert task is not None, "asyncio runs coroutines in tasks"
+        self.loop, self.thread, self.debug = running, get_ident(), running.get_debug()
         return task
 
-    def leave(self, task: "asyncio.Task[object]") -> None:
-        del self._inside[task]
-        if self._gone is not None:
-            self._interrupted.discard(task)
-            if not self._inside and not self._gone.done():
-                self._gone.set_result(None)
+    def left(self, task: Task) -> None:
+        """One of those that `interrupt` ends has left `inside`."""
+        self._interrupted.discard(task)
+        if self.gone is not None and not self.inside and not self.gone.done():
+            self.gone.set_result(None)
 
-    def check(self, task: "asyncio.Task[object]", error: BaseException) -> None:
+    def check(self, task: Task, error: BaseException) -> None:
         """Tell our own interruption from a cancellation by the task's owner.
 
         :raises LockError: the task was interrupted because the client closes.
         """
         if task in self._interrupted:
             asked = task.uncancel()
-            if isinstance(error, asyncio.CancelledError) and asked <= self._inside[task]:
+            if isinstance(error, asyncio.CancelledError) and asked <= self.inside[task]:
                 raise LockError("this client was closed while its lock was waited for") from None
 
     async def interrupt(self, timeout: float) -> None:
         """End every wait, and return when all have left, after `timeout` seconds at the latest."""
-        if not self._inside:
+        if not self.inside:
             return
-        self._gone = asyncio.get_running_loop().create_future()
-        self._interrupted.update(self._inside)
-        for task in self._inside:
+        self.gone = asyncio.get_running_loop().create_future()
+        self._interrupted.update(self.inside)
+        for task in self.inside:
             task.cancel()
-        await asyncio.wait((self._gone,), timeout=timeout)
+        await asyncio.wait((self.gone,), timeout=timeout)

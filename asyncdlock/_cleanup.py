@@ -1,8 +1,14 @@
-"""Finishes what a cancelled or failed call began, in the background, until it is done or pointless."""
+"""Finishes what a cancelled or failed call began, in the background, until it is done or pointless.
+
+A few workers share the claims, however many there are, and one that failed waits for its next try without a
+worker: neither a hundred thousand tasks nor one silent shard stand in the way of the rest.
+"""
 
 import asyncio
 import logging
 import time
+from collections import deque
+from collections.abc import Iterator
 
 from asyncdlock._backoff import jittered
 from asyncdlock.backend import Backend
@@ -11,45 +17,97 @@ from asyncdlock.types import Claim
 
 _log = logging.getLogger("asyncdlock")
 
+_WORKERS = 256
+_RETRIES_PER_SECOND = 2000  # of all claims together: a server that is away is not worth a core
+
+
+class _Debt:
+    """A claim to be given back, until when that makes sense, and how long to wait between tries."""
+
+    __slots__ = ("claim", "delays", "give_up")
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        # After one TTL the server has expired the claim by itself: trying longer is pointless.
+        self.give_up = time.monotonic() + claim.ttl
+        self.delays: Iterator[float] = jittered(0.05, 1.0)
+
 
 class Cleanup:
     """The give-backs under way of one client."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._due: deque[_Debt] = deque()
+        self._later: set[asyncio.TimerHandle] = set()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._given_back = 0
         self._closed = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything is still to be given back."""
+        return bool(self._due or self._later or self._workers)
 
     def give_back(self, claim: Claim) -> None:
         """Release `claim` in the background, whatever state it is in; once drained, its TTL must do."""
-        if self._closed:
-            return
-        task = asyncio.get_running_loop().create_task(self._give_back(claim), name=f"give back {claim.key}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if not self._closed:
+            self._put(_Debt(claim))
 
-    async def _give_back(self, claim: Claim) -> None:
-        # After one TTL the server has expired the claim by itself: trying longer is pointless.
-        give_up = time.monotonic() + claim.ttl
-        for delay in jittered(0.05, 1.0):
+    def _put(self, debt: _Debt) -> None:
+        self._due.append(debt)
+        if len(self._workers) < _WORKERS:
+            worker = asyncio.get_running_loop().create_task(self._work(), name="asyncdlock give back")
+            if not worker.done():
+                self._workers.add(worker)
+                worker.add_done_callback(self._workers.discard)
+
+    async def _work(self) -> None:
+        while self._due:
+            debt = self._due.popleft()
             try:
-                await self._backend.release(claim)
+                await self._backend.release(debt.claim)
             except BackendError as error:
-                if time.monotonic() + delay >= give_up:
-                    _log.warning("could not give back %r: %s; it expires with its TTL", claim.key, error)
-                    return
-                await asyncio.sleep(delay)
+                self._try_later(debt, error)
+            except Exception:
+                _log.exception("giving back %r failed; it expires with its TTL", debt.claim.key)
             else:
-                return
+                self._given_back += 1
+
+    def _try_later(self, debt: _Debt, error: BackendError) -> None:
+        delay = max(next(debt.delays), len(self._later) / _RETRIES_PER_SECOND)
+        if time.monotonic() + delay >= debt.give_up:
+            _log.warning("could not give back %r: %s; it expires with its TTL", debt.claim.key, error)
+            return
+
+        def again() -> None:
+            self._later.discard(timer)
+            self._put(debt)
+
+        timer = asyncio.get_running_loop().call_later(delay, again)
+        self._later.add(timer)
 
     async def drain(self, timeout: float) -> None:
-        """Wait for the give-backs under way; after `timeout` seconds leave the rest to their TTLs."""
-        deadline = time.monotonic() + timeout
-        while self._tasks and (left := deadline - time.monotonic()) > 0:
-            await asyncio.wait(tuple(self._tasks), timeout=left)
+        """Wait for what is under way; `timeout` seconds without success leave the rest to their TTLs."""
+        given_back, deadline = self._given_back, time.monotonic() + timeout
+        while self.pending and (left := deadline - time.monotonic()) > 0:
+            if self._workers:
+                await asyncio.wait(tuple(self._workers), timeout=min(left, 0.1))
+            else:
+                await asyncio.sleep(min(left, 0.01))
+            if self._given_back > given_back:
+                given_back, deadline = self._given_back, time.monotonic() + timeout
+        self.disown()
+        for timer in self._later:
+            timer.cancel()
+        self._later.clear()
+        workers = tuple(self._workers)
+        for worker in workers:
+            worker.cancel()
+        if workers:
+            await asyncio.wait(workers)
+
+    def disown(self) -> None:
+        """Take nothing more: what is left is left to its TTL."""
         self._closed = True
-        late = tuple(self._tasks)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)
+        self._due.clear()

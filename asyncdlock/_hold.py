@@ -10,7 +10,8 @@ import logging
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from asyncdlock.errors import BackendError
+from asyncdlock._holding import HELD, RAN_OUT
+from asyncdlock.errors import BackendError, LockError
 from asyncdlock.handle import Handle
 
 if TYPE_CHECKING:
@@ -20,9 +21,19 @@ _log = logging.getLogger("asyncdlock")
 
 
 class Hold:
-    """What `LockClient.hold` returns: an async context manager, to be entered once."""
+    """What `LockClient.hold` returns: an async context manager for one task at a time."""
 
-    __slots__ = ("_client", "_deadman", "_handle", "_key", "_max_hold", "_renew", "_timeout", "_ttl")
+    __slots__ = (
+        "_client",
+        "_deadman",
+        "_entered",
+        "_handle",
+        "_key",
+        "_max_hold",
+        "_renew",
+        "_timeout",
+        "_ttl",
+    )
 
     def __init__(
         self,
@@ -40,49 +51,71 @@ class Hold:
         self._timeout = timeout
         self._renew = renew
         self._max_hold = max_hold
+        self._entered = False
 
     async def __aenter__(self) -> Handle:
-        handle = await self._client.acquire(
-            self._key, ttl=self._ttl, timeout=self._timeout, renew=self._renew, max_hold=self._max_hold
-        )
+        if self._entered:
+            # One more handle would take the place of the first: its exit would release the wrong lock.
+            raise LockError(f"this hold of {self._key!r} is in use; call hold() for each use", key=self._key)
+        self._entered = True
+        try:
+            handle = await self._client.acquire(
+                self._key, ttl=self._ttl, timeout=self._timeout, renew=self._renew, max_hold=self._max_hold
+            )
+        except BaseException:
+            self._entered = False
+            raise
         # No await may come between the grant and the armed switch.
         self._handle = handle
         loop = asyncio.get_running_loop()
         self._deadman = asyncio.timeout_at(loop.time() + handle.remaining())
         await self._deadman.__aenter__()
-        handle.arm(self._deadman)
+        handle._holding.deadman = self._deadman
         return handle
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        handle = self._handle
-        handle.arm(None)
+        if not self._entered:
+            raise LockError(f"this hold of {self._key!r} is left without having been entered", key=self._key)
+        handle, deadman = self._handle, self._deadman
+        del self._handle, self._deadman
+        holding = handle._holding
+        holding.deadman = None
         try:
-            await self._deadman.__aexit__(kind, error, trace)
-        except TimeoutError:
-            # Raised by the switch alone: the body's own TimeoutError passes through untouched.
-            handle.lose("its lease ran out before it was renewed")
-            self._client.cleanup.give_back(handle.claim)
-            raise handle.lost_error() from error
-        owned = await self._release(handle)
-        if kind is None and not owned:
-            raise handle.lost_error()
+            try:
+                await deadman.__aexit__(kind, error, trace)
+            except TimeoutError:
+                # Raised by the switch alone: the body's own TimeoutError passes through untouched.
+                holding.lose(RAN_OUT)
+                holding.core.cleanup.give_back(holding.grant.claim)
+                raise holding.lost_error() from error
+            if deadman.expired():
+                # The body was cancelled and went on all the same, or ended in its own way.
+                holding.lose(RAN_OUT)
+            kept = await _release(handle)
+            if kind is None and not kept:
+                raise holding.lost_error()
+        finally:
+            self._entered = False
 
-    async def _release(self, handle: Handle) -> bool:
-        """Give the lock back; `False` when the body ran, for a part, without it."""
-        if not handle.active:
-            # Lost, or released by the body itself, perhaps in vain.
-            if not handle.was_released:
-                self._client.cleanup.give_back(handle.claim)
-            return not handle.was_lost
-        try:
-            if await handle.release():
-                return True
-        except BackendError as failure:
-            # The body is done and its writes carried their fence: no reason to fail the caller.
-            _log.warning("releasing %r failed, trying on in the background: %s", handle.key, failure)
-            self._client.cleanup.give_back(handle.claim)
+
+async def _release(handle: Handle) -> bool:
+    """Give the lock back; `False` when the body ran, for a part, without it."""
+    holding = handle._holding
+    if holding.state is not HELD:
+        # Lost, or released by the body itself, perhaps in vain.
+        if not holding.was_released:
+            holding.core.cleanup.give_back(holding.grant.claim)
+        return not holding.was_lost
+    held = holding.held
+    try:
+        return await handle.release()
+    except BackendError as failure:
+        _log.warning("releasing %r failed, trying on in the background: %s", handle.key, failure)
+        holding.core.cleanup.give_back(holding.grant.claim)
+        if held:
+            # By the clock the lease outlived the body, and its writes carried their fence: no reason to fail.
             return True
-        handle.mark_taken()
+        holding.left(owned=False)
         return False

@@ -19,6 +19,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 from asyncdlock.backend import Backend
 from asyncdlock.errors import BackendError
@@ -37,6 +38,7 @@ class _Place:
     __slots__ = (
         "doubtful",
         "expires_at",
+        "floor",
         "hand_on_until",
         "holder",
         "loop",
@@ -50,6 +52,7 @@ class _Place:
         self.waiters: OrderedDict[str, _Waiter] = OrderedDict()
         self.loop: asyncio.AbstractEventLoop | None = None  # looked up for the first waiter only
         self.timer: asyncio.TimerHandle | None = None
+        self.floor = 0  # no fence up to this one may be handed on
         self.turn_of(claim)
 
     def turn_of(self, claim: Claim) -> None:
@@ -67,6 +70,7 @@ class _Place:
             remote is not None
             and self.used < remote.reserved
             and not self.doubtful
+            and remote.fence + self.used >= self.floor
             and claim.ttl == remote.claim.ttl
             and time.monotonic() <= self.hand_on_until
         )
@@ -80,8 +84,9 @@ class LocalQueue:
         self._handoffs = handoffs
         self._longest_turn = longest_turn
         self._places: dict[str, _Place] = {}
-        # Releases that failed: the local owner, what it held on the server, and for how long it may.
-        self._unfinished: dict[str, tuple[Claim, float]] = {}
+        # Of a lock that was not given back for certain: the local owner, and the claim that the server knows.
+        self._unfinished: dict[str, Claim] = {}
+        self._forget_at: list[tuple[float, str]] = []
         self.name = backend.name
         self.capabilities: Capabilities = backend.capabilities
         self.local_queue = True
@@ -151,7 +156,7 @@ class LocalQueue:
 
     async def release(self, claim: Claim) -> bool:
         if self._unfinished and claim.owner in self._unfinished:
-            return await self._leave(claim.owner, self._unfinished.pop(claim.owner)[0])
+            return await self._leave(claim.owner, self._unfinished.pop(claim.owner))
         place = self._places.get(claim.key)
         if place is None or place.holder != claim.owner:
             if place is not None and place.waiters.pop(claim.owner, None) is not None:
@@ -181,11 +186,28 @@ class LocalQueue:
         try:
             return await self._backend.release(remote)
         except BaseException:
-            # Whoever asks again names the last holder here; the server knows the first.
-            now = time.monotonic()
-            self._unfinished = {who: left for who, left in self._unfinished.items() if left[1] > now}
-            self._unfinished[owner] = remote, now + remote.ttl
+            self._remember(owner, remote)
             raise
+
+    def _remember(self, owner: str, remote: Claim) -> None:
+        """Whoever asks again names the last holder here; the server knows the first. Kept for a TTL."""
+        now = time.monotonic()
+        while self._forget_at and self._forget_at[0][0] <= now:
+            self._unfinished.pop(heappop(self._forget_at)[1], None)
+        self._unfinished[owner] = remote
+        heappush(self._forget_at, (now + remote.ttl, owner))
+
+    def lapsed(self, claim: Claim) -> None:
+        """Its holder has lost the lease and may never release it."""
+        place = self._places.get(claim.key)
+        if place is not None and place.holder == claim.owner and place.expires_at <= time.monotonic():
+            self._end_lease(claim.key, place)
+
+    def _end_lease(self, key: str, place: _Place) -> None:
+        """The lease ended without a release: keep no more than a late one would need."""
+        if place.remote is not None and place.remote.claim.owner != place.holder:
+            self._remember(place.holder, place.remote.claim)
+        self._pass_turn(key, place)
 
     def _pass_turn(self, key: str, place: _Place) -> None:
         """Nothing of this process stays on the server for `key`: let the next waiter go there."""
@@ -215,7 +237,7 @@ class LocalQueue:
         if place.expires_at > time.monotonic():
             self._watch_lease(key, place)
         else:
-            self._pass_turn(key, place)
+            self._end_lease(key, place)
 
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
         states = [LeaseState.LOST] * len(grants)
@@ -242,7 +264,15 @@ class LocalQueue:
         return states
 
     async def raise_fence(self, key: str, above: int) -> None:
+        # Before and after: a block may have been reserved while the counter was being raised.
+        self._stop_hand_off(key, above)
         await self._backend.raise_fence(key, above)
+        self._stop_hand_off(key, above)
+
+    def _stop_hand_off(self, key: str, above: int) -> None:
+        place = self._places.get(key)
+        if place is not None:
+            place.floor = max(place.floor, above)
 
     async def aclose(self) -> None:
         for place in self._places.values():

@@ -55,6 +55,17 @@ def take(given: MutableMapping[str, Any], known: Mapping[str, Reader]) -> dict[s
     return {name: known[name](name, value) for name, value in found.items() if value is not None}
 
 
+def merge(values: MutableMapping[str, Any], name: str, former: str) -> None:
+    """Let the option `former`, which is another spelling of `name`, count as that.
+
+    :raises ValueError: both were given.
+    """
+    if former in values:
+        if name in values:
+            raise ValueError(f"{name} and {former} mean the same: give one of them")
+        values[name] = values.pop(former)
+
+
 def unknown(name: str, scheme: str, takes: list[str]) -> ValueError:
     """The error for an option that nobody takes."""
     return ValueError(f"unknown option {name!r} for {scheme}://: it takes {', '.join(takes)}")

@@ -11,11 +11,12 @@ import time
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from asyncdlock._holding import HELD, NOT_OWNED, RAN_OUT
 from asyncdlock.types import LeaseState, validity
 
 if TYPE_CHECKING:
+    from asyncdlock._holding import Holding
     from asyncdlock.backend import Backend
-    from asyncdlock.handle import Handle
     from asyncdlock.metrics import Metrics
 
 _log = logging.getLogger("asyncdlock")
@@ -26,6 +27,7 @@ _RENEW_WITHIN = 1 / 3  # of the TTL, or the server counts as silent
 # Seconds. Buckets are only removed when their time comes: this bounds how many locks of a long TTL,
 # held for a moment, can leave behind. A lost lease of a long TTL is noticed sooner, too.
 _LOOK_EVERY = 60.0
+_NOT_RENEWED = "its lease ran out, and it was not to be renewed any longer"
 _RETRY_AFTER = 1 / 10  # of the TTL, when the last renewal brought no answer
 
 
@@ -35,38 +37,39 @@ class Watchdog:
     def __init__(self, backend: "Backend", metrics: "Metrics") -> None:
         self._backend = backend
         self._metrics = metrics
-        # By the hundredths of a second at which the handles in it want attention.
-        self._buckets: dict[int, set[Handle]] = {}
+        # By the hundredths of a second at which the holdings in it want attention.
+        self._buckets: dict[int, set[Holding]] = {}
         self._order: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_bucket = 0
-        self._renewing: dict[asyncio.Task[None], list[Handle]] = {}
+        self._renewing: dict[asyncio.Task[None], list[Holding]] = {}
         self.max_loop_lag = 0.0
         """The longest that the event loop kept a renewal timer waiting, in seconds."""
 
-    def watch(self, handle: "Handle", now: float) -> None:
-        """Look after `handle`: renew it in time, or notice when its lease has run out."""
-        due = handle.expires_at
-        if handle.renew_until > now:
-            due -= handle.grant.claim.ttl * _RENEW_BEFORE
+    def watch(self, holding: "Holding", now: float) -> None:
+        """Look after `holding`: renew it in time, or notice when its lease has run out."""
+        due = holding.expires_at
+        if holding.renew_until > now:
+            due -= holding.grant.claim.ttl * _RENEW_BEFORE
         if due > now + _LOOK_EVERY:
             due = now + _LOOK_EVERY
-        self._enter(handle, due)
-
-    def forget(self, handle: "Handle") -> None:
-        """Stop looking after `handle`; a renewal in flight no longer touches it."""
-        if handle.bucket is not None:
-            handle.bucket.discard(handle)
-
-    def _enter(self, handle: "Handle", due: float) -> None:
+        # `_enter`, written out: every grant comes this way.
         number = int(due * _BUCKETS_PER_SECOND) + 1
         bucket = self._buckets.get(number)
         if bucket is None:
             bucket = self._add_bucket(number)
-        bucket.add(handle)
-        handle.bucket = bucket
+        bucket.add(holding)
+        holding.bucket = bucket
 
-    def _add_bucket(self, number: int) -> "set[Handle]":
+    def _enter(self, holding: "Holding", due: float) -> None:
+        number = int(due * _BUCKETS_PER_SECOND) + 1
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._add_bucket(number)
+        bucket.add(holding)
+        holding.bucket = bucket
+
+    def _add_bucket(self, number: int) -> "set[Holding]":
         bucket = self._buckets[number] = set()
         heappush(self._order, number)
         if self._timer is None or number < self._timer_bucket:
@@ -88,22 +91,18 @@ class Watchdog:
         now = time.monotonic()
         self._note_lag(now - self._timer_bucket / _BUCKETS_PER_SECOND)
         self._timer = None
-        due: list[Handle] = []
+        due: list[Holding] = []
         while self._order and self._order[0] / _BUCKETS_PER_SECOND <= now:
             bucket = self._buckets.pop(heappop(self._order))
-            handles = list(bucket)
+            holdings = list(bucket)
             bucket.clear()
-            for handle in handles:
-                if handle.expires_at <= now:
-                    handle.lose(
-                        "its lease ran out before it was renewed"
-                        if handle.renew_until > now
-                        else "its lease ran out, and it was not to be renewed any longer"
-                    )
-                elif handle.renew_until > now:
-                    due.append(handle)
+            for holding in holdings:
+                if holding.expires_at <= now:
+                    holding.lose(RAN_OUT if holding.renew_until > now else _NOT_RENEWED)
+                elif holding.renew_until > now:
+                    due.append(holding)
                 else:
-                    self.watch(handle, now)
+                    self.watch(holding, now)
         if due:
             task = asyncio.get_running_loop().create_task(self._renew(due), name="asyncdlock renewal")
             self._renewing[task] = due
@@ -115,40 +114,40 @@ class Watchdog:
         self._metrics.loop_lag = max(0.0, lag)
         self.max_loop_lag = max(self.max_loop_lag, lag)
 
-    async def _renew(self, handles: "list[Handle]") -> None:
+    async def _renew(self, holdings: "list[Holding]") -> None:
         noted = time.monotonic()
-        shortest = min(handle.ttl for handle in handles)
+        shortest = min(holding.grant.claim.ttl for holding in holdings)
         try:
             # Bounded, so that one hung request does not use up what is left of the lease.
             async with asyncio.timeout(shortest * _RENEW_WITHIN):
-                states = await self._backend.renew([handle.grant for handle in handles])
-            if len(states) != len(handles):
-                raise ValueError(f"{len(handles)} leases were to be renewed, {len(states)} answers came")
+                states = await self._backend.renew([holding.grant for holding in holdings])
+            if len(states) != len(holdings):
+                raise ValueError(f"{len(holdings)} leases were to be renewed, {len(states)} answers came")
         except TimeoutError:
-            states = [LeaseState.UNKNOWN] * len(handles)
+            states = [LeaseState.UNKNOWN] * len(holdings)
         except Exception:
             # A backend's defect must not leave its leases unwatched.
             _log.exception("renewal failed; the leases are not extended")
-            states = [LeaseState.UNKNOWN] * len(handles)
+            states = [LeaseState.UNKNOWN] * len(holdings)
         outcomes = self._metrics.renewals
         now = time.monotonic()
-        for handle, state in zip(handles, states, strict=True):
-            if not handle.active:
+        for holding, state in zip(holdings, states, strict=True):
+            if holding.state is not HELD:
                 continue
             outcomes[state.value] += 1
             if state is LeaseState.RENEWED:
-                handle.extend(noted + validity(handle.ttl))
-                self.watch(handle, now)
+                holding.extend(noted + validity(holding.grant.claim.ttl))
+                self.watch(holding, now)
             elif state is LeaseState.LOST:
-                handle.lose("the server says that it is owned by another or expired")
+                holding.lose(NOT_OWNED)
             else:
-                self._enter(handle, min(now + handle.ttl * _RETRY_AFTER, handle.expires_at))
+                self._enter(holding, min(now + holding.grant.claim.ttl * _RETRY_AFTER, holding.expires_at))
 
-    def watched(self) -> "list[Handle]":
-        """Every handle that is looked after now."""
-        waiting = [handle for bucket in self._buckets.values() for handle in bucket]
-        renewing = [handle for batch in self._renewing.values() for handle in batch if handle.active]
-        return list(dict.fromkeys(waiting + renewing))
+    def watched(self) -> "list[Holding]":
+        """Every holding that is looked after now."""
+        waiting = [holding for bucket in self._buckets.values() for holding in bucket]
+        renewing = [holding for batch in self._renewing.values() for holding in batch]
+        return [holding for holding in dict.fromkeys(waiting + renewing) if holding.state is HELD]
 
     async def aclose(self) -> None:
         """Stop the timer and every renewal under way."""

@@ -1,11 +1,10 @@
 """The Backend protocol, and the registry that picks one by URL scheme."""
 
 import importlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
-from urllib.parse import urlsplit
 
+from asyncdlock._url import redact as redact
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState
 
 
@@ -58,11 +57,13 @@ class Backend(Protocol):
         ...
 
     async def release(self, claim: Claim) -> bool:
-        """Give the lock back if the claim still owns it; `False` when it did not. Idempotent.
+        """Give the lock back if the claim still owns it. Idempotent.
 
-        Also takes back a claim that is waiting or half made.
+        `True`: it was owned until now, and is given back. `False`: it was not owned. Also takes back a claim
+        that is waiting or half made.
 
-        :raises BackendError: the server failed; calling again is safe.
+        :raises BackendError: the server failed, or what became of the request cannot be known
+            (`definite=False`); calling again is safe.
         """
         ...
 
@@ -88,9 +89,11 @@ _REGISTRY: dict[str, tuple[str, str, str | None]] = {
     "rediss-queue": ("asyncdlock.backends.redis", "queue_from_url", None),
     "unix-queue": ("asyncdlock.backends.redis", "queue_from_url", None),
     "redlock": ("asyncdlock.backends.redlock", "from_url", None),
+    "redlocks": ("asyncdlock.backends.redlock", "from_url", None),
     "etcd": ("asyncdlock.backends.etcd", "from_url", "etcd"),
     "etcds": ("asyncdlock.backends.etcd", "from_url", "etcd"),
     "zookeeper": ("asyncdlock.backends.zookeeper", "from_url", "zookeeper"),
+    "zookeepers": ("asyncdlock.backends.zookeeper", "from_url", "zookeeper"),
 }
 
 
@@ -110,7 +113,7 @@ def open_backend(url: str, options: Mapping[str, Any]) -> Backend:
     :raises ValueError: unknown scheme, malformed URL or unknown option.
     :raises ImportError: the backend's client library is not installed; names the extra.
     """
-    scheme = urlsplit(url).scheme if "://" in url else ""
+    scheme = url.partition("://")[0].lower() if "://" in url else ""
     entry = _REGISTRY.get(scheme)
     if entry is None:
         known = ", ".join(f"{name}://" for name in _REGISTRY)
@@ -127,31 +130,3 @@ def open_backend(url: str, options: Mapping[str, Any]) -> Backend:
         ) from missing
     factory: Factory = getattr(module, factory_name)
     return factory(url, **options)
-
-
-_SECRET_OPTION = re.compile(r"([?&][^=&]*password[^=&]*=)[^&#]*", re.IGNORECASE)
-
-
-def redact(url: str) -> str:
-    """The URL without its passwords, fit for messages and logs.
-
-    It errs on the side of hiding: a URL is mostly shown because something is wrong with it, and a
-    password with an unquoted `/` or `?`, or one without a host behind it, is such a thing.
-    """
-    scheme, found, rest = _SECRET_OPTION.sub(r"\1***", url).partition("://")
-    if not found:
-        scheme, rest = "", scheme
-    credentials, at, place = rest.rpartition("@")
-    if at:
-        user, colon, _ = credentials.partition(":")
-        return f"{scheme}{found}{user}{':***' if colon else ''}@{place}"
-    if not found:
-        return rest
-    authority = re.split("[/?#]", rest, maxsplit=1)[0]
-    shown = ",".join(_without_word_for_port(address) for address in authority.split(","))
-    return f"{scheme}{found}{shown}{rest[len(authority) :]}"
-
-
-def _without_word_for_port(address: str) -> str:
-    host, colon, port = address.rpartition(":")
-    return address if not colon or port.isdigit() or address.endswith("]") else f"{host}:***"

@@ -4,7 +4,22 @@ from collections.abc import Sequence
 
 
 class LockError(Exception):
-    """Root of everything that asyncdlock raises on purpose."""
+    """Root of everything that asyncdlock raises on purpose.
+
+    `key`, `owner` and `fence` tell which lock and which attempt it is about, as far as they are known.
+    """
+
+    key: str | None
+    owner: str | None
+    fence: int | None
+
+    def __init__(
+        self, *args: object, key: str | None = None, owner: str | None = None, fence: int | None = None
+    ) -> None:
+        super().__init__(*args)
+        self.key = key
+        self.owner = owner
+        self.fence = fence
 
 
 class AcquireTimeout(LockError, TimeoutError):
@@ -26,9 +41,14 @@ class InvalidKey(LockError, ValueError):
 class StaleFence(LockError):
     """The resource has seen a higher fence: this holder was displaced."""
 
+    key: str
+    seen: int
+    got: int
+
     def __init__(self, key: str, *, seen: int, got: int) -> None:
-        super().__init__(f"stale fencing token for {key!r}: got {got}, the resource has seen {seen}")
-        self.key = key
+        super().__init__(
+            f"stale fencing token for {key!r}: got {got}, the resource has seen {seen}", key=key, fence=got
+        )
         self.seen = seen
         self.got = got
 
@@ -47,6 +67,8 @@ class BackendError(LockError):
     lost is indefinite: it may have taken effect.
     """
 
+    definite: bool
+
     def __init__(self, message: str, *, definite: bool = False) -> None:
         super().__init__(message)
         self.definite = definite
@@ -58,6 +80,8 @@ class BackendUnavailable(BackendError):
 
 class QuorumError(BackendError):
     """Too few nodes answered. `causes` holds what each failed node said."""
+
+    causes: ExceptionGroup[Exception] | None
 
     def __init__(self, message: str, causes: Sequence[Exception] = (), *, definite: bool = False) -> None:
         super().__init__(message, definite=definite)

@@ -8,6 +8,7 @@ them into metric families when somebody asks.
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -120,19 +121,33 @@ class _Exposition(Collector):
         yield from (renewals, waiters, lag)
 
 
-_known: dict[str, Metrics] = {}
+# By registry, the counts of each backend. Weak: a registry of one test shall not outlive it.
+_known: WeakKeyDictionary[CollectorRegistry, dict[str, Metrics]] = WeakKeyDictionary()
 
 
-def metrics_of(backend: str) -> Metrics:
-    """The counts that all clients of `backend` in this process share."""
-    if not _known:
-        register_in(REGISTRY)
-    found = _known.get(backend)
+def metrics_of(backend: str, where: bool | CollectorRegistry = True) -> Metrics:
+    """The counts that all clients of `backend` share which show them in the same registry.
+
+    `True` is the default registry. Nothing is registered before the first client wants it, and with `False`
+    the counts are this client's alone and shown nowhere.
+    """
+    if where is False:
+        return Metrics(backend)
+    counts = _counts_in(REGISTRY if where is True else where)
+    found = counts.get(backend)
     if found is None:
-        found = _known[backend] = Metrics(backend)
+        found = counts[backend] = Metrics(backend)
     return found
 
 
+def _counts_in(registry: CollectorRegistry) -> dict[str, Metrics]:
+    counts = _known.get(registry)
+    if counts is None:
+        counts = _known[registry] = {}
+        registry.register(_Exposition(counts))
+    return counts
+
+
 def register_in(registry: CollectorRegistry) -> None:
-    """Expose the counts in `registry` too; the default registry has them from the first client on."""
-    registry.register(_Exposition(_known))
+    """Show the counts of the default registry in `registry` too."""
+    registry.register(_Exposition(_counts_in(REGISTRY)))

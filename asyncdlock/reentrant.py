@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncdlock.client import LockClient
 
 
-class _Holding:
+class _Inside:
     """One task inside: how deep, and what the outermost exit has to leave."""
 
     __slots__ = ("depth", "handle", "hold")
@@ -46,6 +46,8 @@ class ReentrantLock:
 
     __slots__ = ("_client", "_holdings", "_max_hold", "_timeout", "_ttl", "key")
 
+    key: str
+
     def __init__(
         self,
         client: "LockClient",
@@ -61,7 +63,7 @@ class ReentrantLock:
         self._timeout = timeout
         self._max_hold = max_hold
         # By task, not one holder: a task that lost its lease may still be inside when the next one is.
-        self._holdings: dict[asyncio.Task[Any], _Holding] = {}
+        self._holdings: dict[asyncio.Task[Any], _Inside] = {}
 
     @property
     def depth(self) -> int:
@@ -86,7 +88,7 @@ class ReentrantLock:
             return holding.handle
         hold = self._client.hold(self.key, ttl=self._ttl, timeout=self._timeout, max_hold=self._max_hold)
         handle = await hold.__aenter__()
-        self._holdings[task] = _Holding(hold, handle)
+        self._holdings[task] = _Inside(hold, handle)
         task.add_done_callback(self._abandoned)
         return handle
 
@@ -117,10 +119,10 @@ class ReentrantLock:
 
     def _abandoned(self, task: "asyncio.Task[Any]") -> None:
         """The task ended inside, as in an asynchronous generator that nobody closed: nobody can leave."""
-        handle = self._holdings.pop(task).handle
-        handle.arm(None)
-        handle.lose("the task that held it has ended")
-        self._client.cleanup.give_back(handle.claim)
+        holding = self._holdings.pop(task).handle._holding
+        holding.deadman = None
+        holding.lose("the task that held it has ended")
+        holding.core.cleanup.give_back(holding.grant.claim)
 
 
 def _current_task() -> "asyncio.Task[Any]":

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
+from asyncdlock import _process
+
 MAX_KEY_BYTES = 1024
 SESSION_CHARS = 23
 
@@ -92,10 +94,16 @@ def owners() -> Iterator[str]:
     needs them once per client only. The common prefix also lets a server-side script know which
     process waits behind an owner.
     """
-    digits = os.urandom(9).hex()
-    # Version 8 ("vendor specific" in RFC 9562), variant 8.
-    session = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}"
-    for number in count():
-        start = f"{session}-{number:09x}"
+    forks = -1
+    while True:
+        if forks != _process.forks:  # a child must not draw what its parent draws
+            forks = _process.forks
+            digits = os.urandom(9).hex()
+            # Version 8 ("vendor specific" in RFC 9562), variant 8.
+            session = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}"
+            numbers = count()
+        start = f"{session}-{next(numbers):09x}"
         for end in _THREE_DIGITS:
+            if forks != _process.forks:
+                break
             yield start + end

@@ -1,6 +1,7 @@
 """The connection to a cluster: one channel per member, failover, authentication, TLS, time limits."""
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ _CHANNEL_OPTIONS = (
     # A member that died without a word is noticed by pings; etcd tolerates one every 5 s.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.ping_timeout_ms", 3_000),  # what newer versions of gRPC read instead
     ("grpc.http2.max_pings_without_data", 0),
     # A member that comes back is used again soon, not after gRPC's two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -35,10 +37,33 @@ _RETRY_DELAY = 0.05
 _RETRY_DELAY_MAX = 0.5
 
 
-class Member:
+class _Fork:
+    """Whether this process was forked from one that was using gRPC.
+
+    gRPC keeps one queue of events for a whole process. A child that uses it, even for a connection of its
+    own, hangs, and takes away the answers that its parent waits for.
+    """
+
+    def __init__(self) -> None:
+        self._in_use = False
+        self.unusable = False
+        os.register_at_fork(after_in_child=self._note)
+
+    def note_use(self) -> None:
+        self._in_use = True
+
+    def _note(self) -> None:
+        self.unusable = self._in_use
+
+
+_fork = _Fork()
+
+
+class EtcdMember:
     """One endpoint: its channel and etcd's services on it."""
 
     def __init__(self, endpoint: str, credentials: grpc.ChannelCredentials | None) -> None:
+        _fork.note_use()
         self.endpoint = endpoint
         if credentials is None:
             self.channel = grpc.aio.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
@@ -51,24 +76,23 @@ class Member:
 
 
 Metadata = tuple[tuple[str, str], ...]
-Verb = Callable[[Member], Any]
+Verb = Callable[[EtcdMember], Any]
 TXN: Verb = attrgetter("kv.Txn")
 LEASE_GRANT: Verb = attrgetter("lease.LeaseGrant")
 LEASE_REVOKE: Verb = attrgetter("lease.LeaseRevoke")
-LEASE_TIME_TO_LIVE: Verb = attrgetter("lease.LeaseTimeToLive")
 KEEP_ALIVE: Verb = attrgetter("lease.LeaseKeepAlive")
 WATCH: Verb = attrgetter("watch.Watch")
 AUTHENTICATE: Verb = attrgetter("auth.Authenticate")
 
 
-class Reply(NamedTuple):
+class RpcReply(NamedTuple):
     """An answer, and whether an earlier attempt of the same request may still take effect."""
 
     message: Any
     uncertain: bool
 
 
-class Connection:
+class EtcdConnection:
     """Sends requests to one member at a time and moves on to the next when it fails.
 
     Every request that goes through `call` is repeated on another member after a failure, also
@@ -79,10 +103,10 @@ class Connection:
         self.settings = settings
         self.commands = 0
         self.failovers = 0
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, EtcdMember] = {}
         # A fleet spreads over the members instead of loading the first one of the URL.
         self._current = random.randrange(len(settings.endpoints))
-        self._listeners: list[Callable[[Member], None]] = []
+        self._listeners: list[Callable[[EtcdMember], None]] = []
         self._token: str | None = None
         self._signing_in: asyncio.Task[None] | None = None
         self._closed = False
@@ -92,25 +116,31 @@ class Connection:
         """The member that the next request goes to."""
         return self.settings.endpoints[self._current]
 
-    def member(self) -> Member:
+    def member(self) -> EtcdMember:
         """The current member; its channel connects by itself.
 
-        :raises BackendError: closed, or the TLS files cannot be read.
+        :raises BackendError: closed, forked, or the TLS files cannot be read.
         """
+        if _fork.unusable:
+            raise BackendError(
+                "etcd cannot be used in a process that was forked while its parent used etcd; start it "
+                "with spawn or forkserver, or fork before the first lock is taken",
+                definite=True,
+            )
         if self._closed:
             raise BackendError("this etcd client is closed", definite=True)
         endpoint = self.endpoint
         member = self._members.get(endpoint)
         if member is None:
-            member = self._members[endpoint] = Member(endpoint, self._credentials())
+            member = self._members[endpoint] = EtcdMember(endpoint, self._credentials())
         return member
 
-    def leave(self, member: Member, *, silent: bool = False) -> None:
+    def leave(self, member: EtcdMember, *, silent: bool = False) -> None:
         """`member` failed: use the next one.
 
         One that says nothing at all keeps its streams open and silent as well, so they are told.
-        From any other they notice by themselves, and thousands of watches need not be moved for
-        the second in which a new leader is elected.
+        From any other they follow within a second: thousands of watches need not be moved at every
+        step while a new leader is elected.
         """
         if silent:
             for listener in self._listeners:
@@ -119,7 +149,7 @@ class Connection:
             self._current = (self._current + 1) % len(self.settings.endpoints)
             self.failovers += 1
 
-    def on_silence(self, listener: Callable[[Member], None]) -> None:
+    def on_silence(self, listener: Callable[[EtcdMember], None]) -> None:
         """Have `listener` called with every member that does not answer in time."""
         self._listeners.append(listener)
 
@@ -141,7 +171,7 @@ class Connection:
         if ("token", self._token) in used:
             self._token = None
 
-    async def call(self, verb: Verb, request: Any, *, timeout: float | None = None) -> Reply:
+    async def call(self, verb: Verb, request: Any, *, timeout: float | None = None) -> RpcReply:
         """The answer to `request` from the first member that gives one.
 
         :raises BackendUnavailable: nobody answered within `timeout`.
@@ -157,7 +187,7 @@ class Connection:
                 raise BackendError("this etcd client is closed", definite=False) from None
             raise
 
-    async def _call(self, verb: Verb, request: Any, limit: float, fixed: Metadata | None) -> Reply:
+    async def _call(self, verb: Verb, request: Any, limit: float, fixed: Metadata | None) -> RpcReply:
         deadline = time.monotonic() + limit
         uncertain = False
         signed_in_again = False
@@ -169,7 +199,7 @@ class Connection:
             self.commands += 1
             try:
                 message = await verb(member)(request, timeout=attempt, metadata=metadata)
-                return Reply(message, uncertain)
+                return RpcReply(message, uncertain)
             except grpc.aio.AioRpcError as error:
                 failure = classify(error)
             if failure.advice is Advice.SIGN_IN and fixed is None and not signed_in_again:
@@ -216,8 +246,9 @@ class Connection:
         if self._signing_in is not None:
             self._signing_in.cancel()
         members, self._members = list(self._members.values()), {}
-        for member in members:
-            await member.channel.close()
+        if not _fork.unusable:
+            for member in members:
+                await member.channel.close()
 
 
 def cancelling() -> bool:

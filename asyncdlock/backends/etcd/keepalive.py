@@ -6,8 +6,8 @@ from typing import Any
 
 from aetcd import rpc
 
-from asyncdlock.backends.etcd.connection import KEEP_ALIVE, Connection
-from asyncdlock.backends.etcd.stream import Stream
+from asyncdlock.backends.etcd.connection import KEEP_ALIVE, EtcdConnection
+from asyncdlock.backends.etcd.stream import ReconnectingStream
 
 _GRACE = 0.05
 
@@ -23,9 +23,9 @@ class KeepAlive:
     which was sent later and would seem to prove more.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
-        self._stream = Stream(connection, KEEP_ALIVE, self)
+        self._stream = ReconnectingStream(connection, KEEP_ALIVE, self)
         self._asked: dict[int, deque[Answer]] = {}
 
     def ask(self, lease_id: int, timeout: float) -> Answer:
@@ -62,6 +62,9 @@ class KeepAlive:
 
     def wanted(self) -> bool:
         return bool(self._asked)
+
+    def probe(self) -> None:
+        return None  # every question has a time limit
 
     async def aclose(self) -> None:
         """End the stream; open questions get no answer."""

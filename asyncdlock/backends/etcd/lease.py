@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from aetcd import rpc
 
-from asyncdlock.backends.etcd.connection import LEASE_GRANT, LEASE_REVOKE, LEASE_TIME_TO_LIVE, Connection
+from asyncdlock.backends.etcd.connection import LEASE_GRANT, LEASE_REVOKE, EtcdConnection
 from asyncdlock.backends.etcd.failures import LeaseNotFound
 from asyncdlock.backends.etcd.keepalive import Answer, KeepAlive
 from asyncdlock.errors import BackendError
@@ -59,20 +59,26 @@ class Lease:
         """Until when what hangs on this lease can be relied on, in `time.monotonic()` seconds."""
         return self.refreshed_at + validity(self.ttl)
 
+    @property
+    def lapsed(self) -> bool:
+        """It was granted, and not confirmed again in time."""
+        return bool(self.refreshed_at) and time.monotonic() >= self.expires_at
 
-class Leases:
+
+class LeasePool:
     """Lends leases so that no lease has two borrowers of the same name.
 
     Usually that is one lease per TTL, however many locks a client holds, and keeping it alive is
     one message for all of them. Only claims on the same lock that overlap take more.
     """
 
-    def __init__(self, connection: Connection, on_death: Callable[[Lease], None]) -> None:
+    def __init__(self, connection: EtcdConnection, on_death: Callable[[Lease], None]) -> None:
         self._connection = connection
         self._on_death = on_death
         self._keepalive = KeepAlive(connection)
         self._lendable: dict[int, list[Lease]] = {}
         self._leases: dict[int, Lease] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(tuple(self._leases.values()))
@@ -126,11 +132,15 @@ class Leases:
             left = answer.result()
             if left is None:
                 state.set_result(LeaseState.UNKNOWN)
-            elif left > 0:
+            elif left > 0 and not lease.lapsed:
                 lease.refreshed_at = max(lease.refreshed_at, now)
                 state.set_result(LeaseState.RENEWED)
             else:
-                self.bury(lease)
+                if left > 0:
+                    # The server may have begun to end a lease that it confirms at its last moment
+                    # (before the fix of etcd #20590). Nobody relies on it any more: it ends for sure.
+                    self._end(lease)
+                self.mark_dead(lease)
                 state.set_result(LeaseState.LOST)
 
         answer.add_done_callback(answered)
@@ -146,7 +156,7 @@ class Leases:
             return lease.refreshing
         return self.refresh(lease)
 
-    def bury(self, lease: Lease) -> None:
+    def mark_dead(self, lease: Lease) -> None:
         """The server does not know the lease: whoever borrowed it has lost what hung on it."""
         if lease.dead:
             return
@@ -154,15 +164,6 @@ class Leases:
         self.retire(lease)
         self._leases.pop(lease.id, None)
         self._on_death(lease)
-
-    async def keys(self, lease: Lease) -> list[bytes]:
-        """The keys that hang on the lease, as the server sees it.
-
-        :raises BackendError: the server failed.
-        """
-        request = rpc.LeaseTimeToLiveRequest(ID=lease.id, keys=True)
-        reply = await self._connection.call(LEASE_TIME_TO_LIVE, request)
-        return list(reply.message.keys)
 
     async def revoke(self, lease: Lease, timeout: float | None = None) -> None:
         """End the lease, and delete what hangs on it.
@@ -174,12 +175,20 @@ class Leases:
             await asyncio.wait({lease.granting})
         with suppress(LeaseNotFound):
             await self._connection.call(LEASE_REVOKE, rpc.LeaseRevokeRequest(ID=lease.id), timeout=timeout)
-        self.bury(lease)
+        self.mark_dead(lease)
+
+    def _end(self, lease: Lease) -> None:
+        """Revoke a lease in the background; it is kept alive no more, should that fail."""
+        ending = asyncio.create_task(self.revoke(lease, self._connection.settings.attempt_timeout))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+        ending.add_done_callback(_seen)
 
     async def aclose(self) -> None:
         """Revoke everything; what the server does not answer expires there by itself."""
-        revoked = (self.revoke(lease, self._connection.settings.attempt_timeout) for lease in self)
-        await asyncio.gather(*revoked, return_exceptions=True)
+        limit = self._connection.settings.attempt_timeout
+        revoked = (self.revoke(lease, limit) for lease in self)
+        await asyncio.gather(*revoked, *self._ending, return_exceptions=True)
         await self._keepalive.aclose()
 
     async def _grant(self, lease: Lease) -> None:
@@ -189,7 +198,7 @@ class Leases:
         except BackendError as error:
             if "already exists" not in str(error):
                 # The next borrower tries with another one; this one dies unused.
-                self.bury(lease)
+                self.mark_dead(lease)
                 raise
         lease.refreshed_at = lease.asked_at = sent
 

@@ -4,20 +4,19 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from asyncdlock.backends.etcd import requests
-from asyncdlock.backends.etcd.connection import Connection
-from asyncdlock.backends.etcd.keeper import Keeper
-from asyncdlock.backends.etcd.lease import Lease, Leases
-from asyncdlock.backends.etcd.line import Line
-from asyncdlock.backends.etcd.place import Place
-from asyncdlock.backends.etcd.requests import Queue
+from asyncdlock.backends.etcd.connection import EtcdConnection
+from asyncdlock.backends.etcd.lease import Lease, LeasePool
+from asyncdlock.backends.etcd.maintenance import LeaseMaintenance
+from asyncdlock.backends.etcd.place import EtcdPlace
+from asyncdlock.backends.etcd.queue import LockQueue
+from asyncdlock.backends.etcd.requests import QueueKeys
 from asyncdlock.backends.etcd.settings import Settings
-from asyncdlock.backends.etcd.transactions import MAX_OPERATIONS, Outcome, Transactions
-from asyncdlock.backends.etcd.watch import Watcher
+from asyncdlock.backends.etcd.transactions import TransactionBatcher, TxnOutcome
+from asyncdlock.backends.etcd.watch import DeletionWatcher
 from asyncdlock.errors import BackendError, LockError
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
 
@@ -61,13 +60,14 @@ class EtcdBackend:
         self.local_queue = settings.local_queue
         self.local_handoffs = settings.local_handoffs
         self._scale = FENCE_SCALE if settings.local_handoffs else 1
-        self._places: dict[str, Place] = {}
-        self._connection = Connection(settings)
-        self._transactions = Transactions(self._connection)
-        self._watcher = Watcher(self._connection)
-        self._leases = Leases(self._connection, self._lease_died)
-        self._line = Line(self._leases, self._transactions, self._watcher)
-        self._keeper = Keeper(self._leases, self._transactions, self)
+        self._places: dict[str, EtcdPlace] = {}
+        self._leftovers: set[EtcdPlace] = set()
+        self._connection = EtcdConnection(settings)
+        self._transactions = TransactionBatcher(self._connection)
+        self._watcher = DeletionWatcher(self._connection)
+        self._leases = LeasePool(self._connection, self._lease_died)
+        self._queue = LockQueue(self._leases, self._transactions, self._watcher)
+        self._maintenance = LeaseMaintenance(self._leases, self._transactions, self)
 
     @property
     def commands(self) -> int:
@@ -102,8 +102,9 @@ class EtcdBackend:
         """
         place = self._open(claim)
         try:
-            while not await self._line.queue_up(place):
-                self._move(place)
+            while not await self._queue.join_and_wait(place):
+                self.gone(place)
+                place = self._open(claim)
         except BackendError as error:
             raise self._failed(place, error) from None
         return self._grant(place, reserve)
@@ -111,12 +112,17 @@ class EtcdBackend:
     async def try_acquire(self, claim: Claim) -> Grant | None:
         """Take the lock if its queue is empty, in one transaction that otherwise writes nothing.
 
+        While locks further down are held (`a/b` below `a`) it takes four at most.
+
         :raises BackendError: no member answered, or etcd refused.
         """
         place = self._open(claim)
         try:
-            while (won := await self._line.slip_in(place)) is None:
-                self._move(place)
+            while (won := await self._queue.try_join(place)) is None:
+                self.gone(place)
+                place = self._open(claim)
+            if not won and place.revision:
+                await asyncio.shield(self._give_up(place))
         except BackendError as error:
             raise self._failed(place, error) from None
         if not won:
@@ -125,31 +131,24 @@ class EtcdBackend:
         return self._grant(place, 0)
 
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
-        """One keep-alive for each lease, and one read of the keys, for all grants together.
+        """One keep-alive for each lease, then one read of the keys, for all grants together.
 
         A living lease alone does not mean that the lock is still held: somebody may have deleted
-        the key. Never raises for a failed server; a cancellation leaves nothing behind.
+        the key, and servers before the fix of etcd #20590 can confirm a lease that is being revoked.
+        The read that follows tells. Never raises for a failed server; a cancellation leaves nothing
+        behind.
         """
         sent = time.monotonic()
         places = [self._places.get(grant.claim.owner) for grant in grants]
         held = [place for place in places if place is not None and place.live]
         leases = {lease: self._leases.refresh(lease) for lease in {place.lease for place in held}}
-        chunks = [held[start : start + MAX_OPERATIONS] for start in range(0, len(held), MAX_OPERATIONS)]
-        reads = [self._transactions.submit(requests.read([place.key for place in chunk])) for chunk in chunks]
         for answer in leases.values():
             await asyncio.shield(answer)
-        for read in reads:
-            with suppress(BackendError):
-                await asyncio.shield(read)
-
-        found: dict[str, LeaseState] = {}
-        for chunk, read in zip(chunks, reads, strict=True):
-            if read.exception() is None:
-                for place, response in zip(chunk, read.result().reply.responses, strict=True):
-                    kvs = response.response_range.kvs
-                    owned = bool(kvs) and kvs[0].value == place.owner
-                    found[place.claim.owner] = leases[place.lease].result() if owned else LeaseState.LOST
-        return [self._renewed(place, sent, found) for place in places]
+        states = {place.claim.owner: leases[place.lease].result() for place in held}
+        states |= await self._queue.read(
+            [place for place in held if states[place.claim.owner] is LeaseState.RENEWED]
+        )
+        return [self._renewed(place, sent, states) for place in places]
 
     async def release(self, claim: Claim) -> bool:
         """Give up the claim's place, whether it holds the lock, waits for it, or may not exist.
@@ -164,25 +163,26 @@ class EtcdBackend:
         if place is None:
             return False
         held = place.expires_at is not None
-        place.leaving = True
-        if place.pending is not None and not place.pending.done():
-            if self._transactions.withdraw(place.pending):
+        place.left = True
+        if place.joining is not None and not place.joining.done():
+            if self._transactions.withdraw(place.joining):
                 self.gone(place)
                 return False
             try:
-                await asyncio.wait({place.pending})
+                await asyncio.wait({place.joining})
             except asyncio.CancelledError:
-                place.pending.add_done_callback(lambda _: self._give_up(place))
+                place.joining.add_done_callback(lambda _: self._give_up(place))
                 raise
-        if place.lease.dead or place.pending is None:
+        if place.lease.dead or place.joining is None:
             self.gone(place)
             return False
+        repeated = place.leaving is not None
         outcome = await asyncio.shield(self._give_up(place))
         if outcome.reply.succeeded:
             return True
         # An earlier copy of the request may have done it. Nobody else deletes this key while the
         # lease lives.
-        return outcome.uncertain and held and time.monotonic() < place.lease.expires_at
+        return (outcome.uncertain or repeated) and held and time.monotonic() < place.lease.expires_at
 
     async def raise_fence(self, key: str, above: int) -> None:
         """Not possible: the store's revision is the fence.
@@ -199,82 +199,91 @@ class EtcdBackend:
 
         Members that do not answer in time are left to expire the leases by themselves.
         """
-        await self._keeper.aclose()
+        await self._maintenance.aclose()
         await self._watcher.aclose()
         await self._transactions.aclose()
         await self._leases.aclose()
         await self._connection.aclose()
         self._places.clear()
+        self._leftovers.clear()
 
-    def places(self) -> Sequence[Place]:
+    def places(self) -> Sequence[EtcdPlace]:
         """Every claim that this client has made and not given up, or not known to be gone."""
         return tuple(self._places.values())
 
-    def lapsed(self, place: Place) -> None:
-        """The holder did not renew its lock in time: take it away."""
+    def leftovers(self) -> Sequence[EtcdPlace]:
+        """Places that were given up, where a late copy of a request may yet put a key."""
+        return tuple(self._leftovers)
+
+    def give_up(self, place: EtcdPlace) -> None:
+        """The holder did not renew its lock in time, or an earlier attempt to leave failed: take it away."""
         if place.lease.dead:
             self.gone(place)
         else:
             self._give_up(place)
 
-    def gone(self, place: Place) -> None:
-        """Nothing of the place is left on the server."""
-        if self._places.pop(place.claim.owner, None) is not None:
+    def gone(self, place: EtcdPlace) -> None:
+        """Nothing of the place is on the server."""
+        if self._places.get(place.claim.owner) is not place:
+            return
+        del self._places[place.claim.owner]
+        if place.doubtful and not place.lease.dead:
+            self._leftovers.add(place)
+            self._maintenance.sweep_soon(place.lease)
+        else:
             self._leases.give_back(place.lease, place.claim.key)
 
-    def _open(self, claim: Claim) -> Place:
+    def _open(self, claim: Claim) -> EtcdPlace:
         lease = self._leases.lend(claim.key, math.ceil(claim.ttl))
-        place = Place(claim, Queue(self.settings.prefix, claim.key), lease)
+        place = EtcdPlace(claim, QueueKeys(self.settings.prefix, claim.key), lease)
         self._places[claim.owner] = place
-        self._keeper.mind(lease)
+        self._maintenance.lease_lent(lease)
         return place
 
-    def _move(self, place: Place) -> None:
-        """The place is lost: take another one, under a lease that lives."""
-        self._leases.give_back(place.lease, place.claim.key)
-        place.move(self._leases.lend(place.claim.key, place.lease.ttl))
-        self._keeper.mind(place.lease)
-
-    def _failed(self, place: Place, error: BackendError) -> BackendError:
+    def _failed(self, place: EtcdPlace, error: BackendError) -> BackendError:
         """What to tell the caller, who gives up a claim only if something of it may be there."""
         certain = place.never_put
         if certain:
             self.gone(place)
         return type(error)(str(error), definite=certain)
 
-    def _give_up(self, place: Place) -> asyncio.Future[Outcome]:
+    def _give_up(self, place: EtcdPlace) -> asyncio.Future[TxnOutcome]:
         """Delete the place's key if it is its owner's."""
-        place.leaving = True
-        left = self._transactions.submit(requests.leave(place.key, place.owner), deletes=True)
-        left.add_done_callback(partial(self._given_up, place, place.lease))
-        return left
+        place.left = True
+        leaving = self._transactions.submit(requests.leave(place.key, place.owner), deletes=True)
+        place.leaving = leaving
+        leaving.add_done_callback(partial(self._given_up, place))
+        return leaving
 
-    def _given_up(self, place: Place, lease: Lease, left: asyncio.Future[Outcome]) -> None:
-        if left.exception() is None:
+    def _given_up(self, place: EtcdPlace, leaving: asyncio.Future[TxnOutcome]) -> None:
+        # A copy of the request that comes late must not find the same claim again under the same key.
+        # And if it failed, nobody may ask again: maintenance tries again.
+        failed = leaving.exception() is not None
+        if failed or leaving.result().uncertain:
+            self._leases.retire(place.lease)
+        if not failed:
             self.gone(place)
-        else:
-            # The key may be there still, and nobody may ask again: the keeper goes after it.
-            self._leases.retire(lease)
 
     def _lease_died(self, lease: Lease) -> None:
         """Everything under the lease is gone: waiters start over, what was leaving has left."""
+        self._leftovers = {place for place in self._leftovers if place.lease is not lease}
         for place in tuple(self._places.values()):
             if place.lease is not lease:
                 continue
-            if place.leaving:
+            if place.left:
                 self.gone(place)
             elif place.watch is not None:
                 place.watch.wake()
 
-    def _grant(self, place: Place, reserve: int) -> Grant:
+    def _grant(self, place: EtcdPlace, reserve: int) -> Grant:
         assert place.expires_at is not None
         reserved = min(reserve, self._scale - 1)
         return Grant(place.claim, place.revision * self._scale, place.expires_at, reserved)
 
-    def _renewed(self, place: Place | None, sent: float, found: dict[str, LeaseState]) -> LeaseState:
+    def _renewed(self, place: EtcdPlace | None, sent: float, states: dict[str, LeaseState]) -> LeaseState:
         if place is None or not place.live:
             return LeaseState.LOST
-        state = found.get(place.claim.owner, LeaseState.UNKNOWN)
+        state = states.get(place.claim.owner, LeaseState.UNKNOWN)
         if state is LeaseState.RENEWED:
             place.expires_at = sent + validity(place.claim.ttl)
         return state

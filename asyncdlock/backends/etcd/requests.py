@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 from aetcd import rpc
 
+from asyncdlock.backends.etcd.transactions import TxnOutcome
+
 _BY_CREATION = rpc.RangeRequest.CREATE
 _NEWEST_FIRST = rpc.RangeRequest.DESCEND
 _EQUAL = rpc.Compare.EQUAL
-_LESS = rpc.Compare.LESS
 
 
-class Queue:
+class QueueKeys:
     """The keys of one lock."""
 
     __slots__ = ("_end", "_start")
@@ -47,11 +48,14 @@ class Queue:
             )
         )
 
-    def join(self, place: bytes, owner: bytes, lease_id: int) -> Any:
-        """Take a place at the end and see who stands in front; sent twice it does not queue twice."""
+    def join(self, place: bytes, owner: bytes, lease_id: int, *, limit: int = 2) -> Any:
+        """Take a place at the end and see who stands in front; sent twice it does not queue twice.
+
+        Two keys tell that, one's own and the one in front, unless locks further down are in between.
+        """
         return rpc.TxnRequest(
             compare=[_absent(place)],
-            success=[_put(place, owner, lease_id), self.range(limit=2)],
+            success=[_put(place, owner, lease_id), self.range(limit=limit)],
             failure=[_get(place)],
         )
 
@@ -70,21 +74,6 @@ class Queue:
             failure=[_get(place), self.range(limit=2)],
         )
 
-    def join_if_unchanged(self, place: bytes, owner: bytes, lease_id: int, revision: int) -> Any:
-        """Take a place if nobody has joined since `revision`."""
-        nobody_since = rpc.Compare(
-            result=_LESS,
-            target=rpc.Compare.MOD,
-            key=self._start,
-            range_end=self._end,
-            mod_revision=revision + 1,
-        )
-        return rpc.TxnRequest(
-            compare=[nobody_since],
-            success=[_put(place, owner, lease_id)],
-            failure=[_get(place), self.range(limit=2)],
-        )
-
 
 def leave(place: bytes, owner: bytes) -> Any:
     """Give up a place if it is the owner's still."""
@@ -94,17 +83,18 @@ def leave(place: bytes, owner: bytes) -> Any:
     )
 
 
-def remove(key: bytes) -> Any:
-    """Delete a key, whoever's it is."""
-    return rpc.TxnRequest(success=[_delete(key)])
-
-
 def read(places: Sequence[bytes]) -> Any:
     """Read many places at once."""
     return rpc.TxnRequest(success=[_get(place) for place in places])
 
 
-class Standing(NamedTuple):
+def found(outcome: TxnOutcome) -> list[bytes | None]:
+    """The value of each place that `read` asked for; `None` where there is none."""
+    answers = (response.response_range.kvs for response in outcome.reply.responses)
+    return [kvs[0].value if kvs else None for kvs in answers]
+
+
+class Position(NamedTuple):
     """Where a place stands in its queue."""
 
     revision: int
@@ -117,15 +107,15 @@ class Standing(NamedTuple):
     """If not, places of locks further down filled the answer, and only all of it tells."""
 
 
-def standing(queue: Queue, place: bytes, found: Any, read_at: int) -> Standing:
-    """Read the answer to `Queue.range`: one's own place and the next older one of the same lock."""
+def position(queue: QueueKeys, place: bytes, found: Any, read_at: int) -> Position:
+    """Read the answer to `QueueKeys.range`: one's own place and the next older one of the same lock."""
     revision = 0
     for kv in found.kvs:
         if kv.key == place:
             revision = kv.create_revision
         elif revision and kv.create_revision < revision and queue.owns(kv.key):
-            return Standing(revision, kv.key, read_at)
-    return Standing(revision, None, read_at, not found.more)
+            return Position(revision, kv.key, read_at)
+    return Position(revision, None, read_at, not found.more)
 
 
 def _absent(key: bytes) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from asyncdlock import _options
-from asyncdlock.backend import redact
+from asyncdlock._url import TLS_OPTIONS, LockURL
 
 DEFAULT_PORT = 2379
 
@@ -42,61 +42,33 @@ def parse(url: str, options: Mapping[str, Any]) -> Settings:
 
     :raises ValueError: a malformed URL, an unknown option, or a value out of range.
     """
-    shown = redact(url.partition("?")[0])  # a password may stand in the query as well
-    scheme, _, rest = url.partition("://")
-    rest, _, query = rest.partition("?")
-    authority, _, path = rest.partition("/")
-    credentials, _, hosts = authority.rpartition("@")
-    values: dict[str, Any] = {"endpoints": _endpoints(hosts, shown), "tls": scheme == "etcds"}
-    if path.strip("/"):
-        values["prefix"] = "/" + unquote(path).strip("/")
-    if credentials:
-        user, colon, password = credentials.partition(":")
-        if not user or not colon:
-            raise ValueError(f"{shown!r}: credentials are written user:password@host")
-        values["user"], values["password"] = unquote(user), unquote(password)
-
-    values |= _options.read(_options.gather(query, options), _OPTIONS, scheme=scheme)
-    settings = Settings(**values)
-    _check(settings, shown)
-    return settings
-
-
-def _endpoints(hosts: str, shown: str) -> tuple[str, ...]:
-    endpoints = []
-    for host in hosts.split(","):
-        name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
-        if not colon:
-            name, port = host, str(DEFAULT_PORT)
-        if not name or (":" in name and not (name[0] == "[" and name[-1] == "]")):
-            raise ValueError(f"{shown!r}: {host!r} is not a host; write etcd://host:port,host:port")
-        if not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"{shown!r}: {port!r} is not a port number")
-        endpoints.append(f"{name}:{port}")
-    return tuple(endpoints)
-
-
-def _check(settings: Settings, shown: str) -> None:
-    files = (settings.ca_file, settings.cert_file, settings.key_file)
-    if any(files) and not settings.tls:
-        raise ValueError(f"{shown!r}: certificates are given, so the URL must start with etcds://")
-    if (settings.cert_file is None) != (settings.key_file is None):
-        raise ValueError(f"{shown!r}: a client certificate needs both cert_file and key_file")
-    if (settings.user is None) != (settings.password is None):
-        raise ValueError(f"{shown!r}: user and password come together")
+    where = LockURL.split(url)
+    addresses = where.addresses(DEFAULT_PORT)
+    user, password = where.one_login(addresses)
+    values = _options.read(_options.gather(where.query, options), _OPTIONS, scheme=where.scheme)
+    _options.merge(values, "request_timeout", "timeout")
+    if "request_timeout" in values:
+        values["timeout"] = values.pop("request_timeout")
+    if tls := where.tls("etcds", values):
+        values |= {"tls": True, **tls._asdict()}
+    if prefix := unquote(where.path).strip("/"):
+        values["prefix"] = f"/{prefix}"
+    values = {"user": user or None, "password": password or None} | values
+    if (values["user"] is None) != (values["password"] is None):
+        raise ValueError(f"{where.shown!r} needs both a user and a password: etcd://user:password@host")
+    return Settings(endpoints=tuple(map(str, addresses)), **values)
 
 
 _PATIENCE = _options.seconds(most=3600)
 _OPTIONS: dict[str, _options.Reader] = {
     "user": _options.text,
     "password": _options.text,
-    "ca_file": _options.path,
-    "cert_file": _options.path,
-    "key_file": _options.path,
+    **TLS_OPTIONS,
+    "request_timeout": _PATIENCE,
     "timeout": _PATIENCE,
     "attempt_timeout": _PATIENCE,
     "min_ttl": _options.count(1),
     "local_queue": _options.flag,
     "local_handoffs": _options.count(),
 }
-assert set(_OPTIONS) <= {field.name for field in fields(Settings)}
+assert set(_OPTIONS) - {"request_timeout"} <= {field.name for field in fields(Settings)}

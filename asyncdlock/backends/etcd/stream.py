@@ -8,17 +8,18 @@ from typing import Any, Protocol
 
 import grpc
 
-from asyncdlock.backends.etcd.connection import Connection, Member, Metadata, Verb, cancelling
+from asyncdlock.backends.etcd.connection import EtcdConnection, EtcdMember, Metadata, Verb, cancelling
 from asyncdlock.backends.etcd.failures import Advice, classify
 from asyncdlock.errors import BackendError
 
 _RETRY_DELAY = 0.05
 _RETRY_DELAY_MAX = 1.0
 _GOODBYE = 0.2
-_LINGER = 1.0
+_LOOK_EVERY = 1.0
+_GRACE = 0.05
 
 
-class Listener(Protocol):
+class StreamListener(Protocol):
     """Who speaks on a stream. The stream knows nothing of what is said."""
 
     def opened(self) -> None:
@@ -34,15 +35,23 @@ class Listener(Protocol):
         """Is there anything to be heard still?"""
         ...
 
+    def probe(self) -> Any | None:
+        """A message that the server answers at once; `None` from who notices its silence by other means."""
+        ...
 
-class Stream:
+
+class ReconnectingStream:
     """Sends in order, delivers to its listener, follows the connection from member to member.
 
     One reader task and gRPC's own writer serve any number of conversations; `send` never waits.
     A stream on which nothing is expected any more ends soon: opening one costs no round trip.
+
+    Once a second it looks after itself. Requests that were refused by this member go to another one,
+    and the stream follows: left behind, nobody would notice when that member freezes. And when nothing
+    was heard for a second, the server is asked for a sign of life.
     """
 
-    def __init__(self, connection: Connection, verb: Verb, listener: Listener) -> None:
+    def __init__(self, connection: EtcdConnection, verb: Verb, listener: StreamListener) -> None:
         self._connection = connection
         self._verb = verb
         self._listener = listener
@@ -52,13 +61,16 @@ class Stream:
         self._metadata: Metadata = ()
         self._closed = False
         self._used = False
-        self._resting: asyncio.TimerHandle | None = None
-        self.member: Member | None = None
+        self._heard = False
+        self._answered = False
+        self._looking: asyncio.TimerHandle | None = None
+        self._unanswered: asyncio.TimerHandle | None = None
+        self.member: EtcdMember | None = None
         """The member at the other end, while the stream is open."""
-        connection.on_silence(self._went_silent)
+        connection.on_silence(self._member_silent)
 
     def send(self, message: Any) -> None:
-        """Queue `message`. Without a stream one is opened, and `Listener.opened` says it instead."""
+        """Queue `message`. Without a stream one is opened, and `StreamListener.opened` says it instead."""
         self._used = True
         if self._outbox is not None:
             self._outbox.put(message)
@@ -83,7 +95,7 @@ class Stream:
         if ending:
             await asyncio.wait(ending, timeout=_GOODBYE, return_when=asyncio.FIRST_COMPLETED)
 
-    def _went_silent(self, member: Member) -> None:
+    def _member_silent(self, member: EtcdMember) -> None:
         if member is self.member:
             self.restart()
 
@@ -110,11 +122,12 @@ class Stream:
             self._outbox = _Outbox()
             self._listener.opened()
             self._call = self._verb(self.member)(self._count(self._outbox), metadata=self._metadata)
-            self._resting = asyncio.get_running_loop().call_later(_LINGER, self._rest)
+            self._heard = False
+            self._looking = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look)
             # `async for` would tie the call to its generator, and so keep the socket of a closed
             # client open until the garbage collector comes by.
             while (message := await self._call.read()) is not grpc.aio.EOF:
-                talked = True
+                talked = self._heard = self._answered = True
                 self._listener.received(message)
         except grpc.aio.AioRpcError as error:
             if classify(error).advice is Advice.SIGN_IN:
@@ -128,21 +141,44 @@ class Stream:
             if cancelling():
                 raise
         finally:
-            if self._resting is not None:
-                self._resting.cancel()
+            for timer in (self._looking, self._unanswered):
+                if timer is not None:
+                    timer.cancel()
             if self._outbox is not None:
                 self._outbox.close()
             if self._call is not None:
                 self._call.cancel()
-            self._outbox = self._call = self.member = self._resting = None
+            self._outbox = self._call = self.member = self._looking = self._unanswered = None
         return talked
 
-    def _rest(self) -> None:
-        if self._used or self._listener.wanted():
-            self._used = False
-            self._resting = asyncio.get_running_loop().call_later(_LINGER, self._rest)
-        else:
+    def _look(self) -> None:
+        """Is the stream still of use, at the right member, and alive?"""
+        assert self.member is not None
+        wanted = self._listener.wanted()
+        if not (self._used or wanted) or self.member.endpoint != self._connection.endpoint:
             self.restart()
+            return
+        if wanted and not self._heard and self._unanswered is None:
+            self._probe()
+        self._used = self._heard = False
+        self._looking = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look)
+
+    def _probe(self) -> None:
+        question = self._listener.probe()
+        if question is not None and self._outbox is not None:
+            self._outbox.put(question)
+            self._answered = False
+            patience = self._connection.settings.attempt_timeout
+            self._unanswered = asyncio.get_running_loop().call_later(patience, self._check_answered, _GRACE)
+
+    def _check_answered(self, grace: float) -> None:
+        if self._answered:
+            self._unanswered = None
+        elif grace:
+            # The loop may have slept itself: what has arrived meanwhile is read first.
+            self._unanswered = asyncio.get_running_loop().call_later(grace, self._check_answered, 0.0)
+        elif self.member is not None:
+            self._connection.leave(self.member, silent=True)
 
     async def _count(self, outbox: "_Outbox") -> AsyncIterator[Any]:
         async for message in outbox:

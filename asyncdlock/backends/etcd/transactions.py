@@ -1,4 +1,4 @@
-"""Transactions of many tasks, sent together: one request a loop tick instead of one a task.
+"""TransactionBatcher of many tasks, sent together: one request a loop tick instead of one a task.
 
 A gRPC call costs the client about 200 µs of CPU and the server one consensus round, whatever it
 carries. etcd lets a transaction contain others, each with its own comparisons. What that gains is
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from aetcd import rpc
 
-from asyncdlock.backends.etcd.connection import TXN, Connection
+from asyncdlock.backends.etcd.connection import TXN, EtcdConnection
 from asyncdlock.errors import BackendError, BackendUnavailable
 
 # etcd allows 128 operations in a transaction, where one inside another counts on top of its parent's.
@@ -21,7 +21,7 @@ MAX_OPERATIONS = 64
 _MAX_IN_FLIGHT = 8
 
 
-class Outcome(NamedTuple):
+class TxnOutcome(NamedTuple):
     """What one transaction did."""
 
     reply: Any
@@ -35,23 +35,23 @@ class _Item(NamedTuple):
     request: Any
     joins: str | None
     deletes: bool
-    outcome: asyncio.Future[Outcome]
+    outcome: asyncio.Future[TxnOutcome]
 
 
-class Transactions:
+class TransactionBatcher:
     """Queues transactions and sends what has gathered at the end of each loop tick."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
-        self._queue: OrderedDict[asyncio.Future[Outcome], _Item] = OrderedDict()
+        self._queue: OrderedDict[asyncio.Future[TxnOutcome], _Item] = OrderedDict()
         self._sending: set[asyncio.Task[None]] = set()
         self._scheduled = False
         self.submitted = 0
 
     def submit(
         self, request: Any, *, joins: str | None = None, deletes: bool = False
-    ) -> asyncio.Future[Outcome]:
-        """Send `request` with the next group. Its result is `Outcome` or a `BackendError`.
+    ) -> asyncio.Future[TxnOutcome]:
+        """Send `request` with the next group. Its result is `TxnOutcome` or a `BackendError`.
 
         The future is not tied to who asked: wait for it behind a shield, and a cancelled caller
         leaves a request that runs to its end. `joins` names the lock whose queue the transaction
@@ -61,7 +61,7 @@ class Transactions:
         every deletion up to this one.
         """
         loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Outcome] = loop.create_future()
+        outcome: asyncio.Future[TxnOutcome] = loop.create_future()
         self._queue[outcome] = _Item(request, joins, deletes, outcome)
         self.submitted += 1
         if not self._scheduled:
@@ -69,7 +69,7 @@ class Transactions:
             loop.call_soon(self._flush)
         return outcome
 
-    def withdraw(self, outcome: asyncio.Future[Outcome]) -> bool:
+    def withdraw(self, outcome: asyncio.Future[TxnOutcome]) -> bool:
         """Take back a transaction that has not been sent; `False` when it has."""
         if self._queue.pop(outcome, None) is None:
             return False
@@ -122,31 +122,33 @@ class Transactions:
             reply = await self._connection.call(TXN, rpc.TxnRequest(success=inner))
         except BackendUnavailable as error:
             for item in group:
-                _fail(item, error)
+                _fail(item, error, error.definite)
         except BackendError as error:
             # One of the group is at fault, and etcd does not say which.
             await asyncio.gather(*(self._send_alone(item, not error.definite) for item in group))
         else:
             revision = reply.message.header.revision
             for item, response in zip(group, reply.message.responses, strict=True):
-                item.outcome.set_result(Outcome(response.response_txn, revision, reply.uncertain))
+                item.outcome.set_result(TxnOutcome(response.response_txn, revision, reply.uncertain))
 
     async def _send_alone(self, item: _Item, uncertain: bool = False) -> None:
+        """`uncertain`: as part of a group it may have been carried out already."""
         try:
             reply = await self._connection.call(TXN, item.request)
         except BackendError as error:
-            _fail(item, error)
+            _fail(item, error, error.definite and not uncertain)
         else:
             message = reply.message
-            item.outcome.set_result(Outcome(message, message.header.revision, uncertain or reply.uncertain))
+            doubt = uncertain or reply.uncertain
+            item.outcome.set_result(TxnOutcome(message, message.header.revision, doubt))
 
 
 def _deletes_nothing(item: _Item) -> bool:
     return not item.deletes
 
 
-def _fail(item: _Item, error: BackendError) -> None:
+def _fail(item: _Item, error: BackendError, definite: bool) -> None:
     # Each waiter raises an error of its own: a shared one would collect everybody's traceback.
-    item.outcome.set_exception(type(error)(str(error), definite=error.definite))
+    item.outcome.set_exception(type(error)(str(error), definite=definite))
     # A cancelled caller never looks; that is no reason to log it.
     item.outcome.exception()

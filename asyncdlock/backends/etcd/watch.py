@@ -7,17 +7,18 @@ from typing import Any
 
 from aetcd import rpc
 
-from asyncdlock.backends.etcd.connection import WATCH, Connection
-from asyncdlock.backends.etcd.stream import Stream
+from asyncdlock.backends.etcd.connection import WATCH, EtcdConnection
+from asyncdlock.backends.etcd.stream import ReconnectingStream
 from asyncdlock.errors import BackendError
 
 _DELETE = rpc.Event.DELETE
 _NO_PUTS = rpc.WatchCreateRequest.NOPUT
+_PROGRESS = rpc.WatchRequest(progress_request=rpc.WatchProgressRequest())
 _MAX_REFUSALS = 3
 _UNNAMED = -1
 
 
-class Watch:
+class DeletionWatch:
     """One key that somebody waits to see deleted."""
 
     __slots__ = ("_request", "after", "gone", "id", "key", "on_late")
@@ -45,10 +46,10 @@ class Watch:
             self.gone.set_result(None)
 
 
-OnLate = Callable[[Watch], None]
+OnLate = Callable[[DeletionWatch], None]
 
 
-class Watcher:
+class DeletionWatcher:
     """Multiplexes watches on one stream.
 
     The client chooses every watch id and never uses one twice, so that an event can only reach
@@ -56,9 +57,9 @@ class Watcher:
     created again from the revision that its waiter had read.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._stream = Stream(connection, WATCH, self)
-        self._watches: dict[int, Watch] = {}
+    def __init__(self, connection: EtcdConnection) -> None:
+        self._stream = ReconnectingStream(connection, WATCH, self)
+        self._watches: dict[int, DeletionWatch] = {}
         self._ids = count(1)
         self._refusals = 0
         self.events = 0
@@ -67,7 +68,7 @@ class Watcher:
     def __len__(self) -> int:
         return len(self._watches)
 
-    def open(self, key: bytes, *, after: int, on_late: OnLate) -> Watch:
+    def open(self, key: bytes, *, after: int, on_late: OnLate) -> DeletionWatch:
         """Watch for the deletion of `key` after the revision `after`.
 
         etcd tells at once what happens from now on, but what happened before it created the watch only
@@ -75,12 +76,12 @@ class Watcher:
         the store has moved on before the watch is there, `on_late` is called to look at the key itself.
         Two processes that take turns did 20 sections/s without either.
         """
-        watch = Watch(next(self._ids), key, after, on_late)
+        watch = DeletionWatch(next(self._ids), key, after, on_late)
         self._watches[watch.id] = watch
         self._stream.send(watch.request)
         return watch
 
-    def close(self, watch: Watch) -> None:
+    def close(self, watch: DeletionWatch) -> None:
         """Forget a watch, here and on the server; harmless when it is gone already."""
         if self._watches.pop(watch.id, None) is not None:
             self._stream.send(rpc.WatchRequest(cancel_request=rpc.WatchCancelRequest(watch_id=watch.id)))
@@ -109,6 +110,9 @@ class Watcher:
 
     def wanted(self) -> bool:
         return bool(self._watches)
+
+    def probe(self) -> Any:
+        return _PROGRESS
 
     async def aclose(self) -> None:
         """End the stream. Whoever still waits is told so."""

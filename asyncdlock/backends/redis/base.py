@@ -5,14 +5,17 @@ from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from asyncdlock.backends.redis import requests
+from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.errors import BackendError
-from asyncdlock.types import Grant, LeaseState
+from asyncdlock.types import Claim, Grant, LeaseState
 
 # Locks renewed by one script: a quarter of a millisecond of the server's one thread.
 _RENEW_CHUNK = 256
 # Scripts in flight at once: in a cluster every slot needs its own.
 _RENEW_AT_ONCE = 128
+# Grants whose fences are remembered: leases that end without a release must not add up.
+_MOST_FENCES = 100_000
 
 
 class ScriptRunner(Protocol):
@@ -27,19 +30,17 @@ class ScriptRunner(Protocol):
     def run(self, script: Script, key: str, request: bytes) -> Coroutine[Any, Any, Any]:
         """Run `script` by its `request`.
 
+        :raises OutcomeUnknown: the script works once only, and perhaps had been carried out before.
         :raises BackendError: the server failed, or refused it.
         """
         ...
 
     def send(self, script: Script, key: str, request: bytes) -> Awaitable[Any]:
-        """`run` without its care for errors, which is a coroutine less: they must be given to `mend`."""
+        """The first half of `run`; what it raises goes to `run_again`."""
         ...
 
-    async def mend(self, error: BackendError, script: Script, key: str, request: bytes) -> Any:
-        """The reply after all, if `error` of `send` can be put right.
-
-        :raises BackendError: it cannot.
-        """
+    async def run_again(self, error: BackendError, script: Script, key: str, request: bytes) -> Any:
+        """The second half of `run`."""
         ...
 
     async def aclose(self) -> None: ...
@@ -52,6 +53,8 @@ class RedisBackend:
         self._server = server
         self.local_queue = local_queue
         self.local_handoffs = local_handoffs
+        # The last fence of each grant, by owner: it shows whether anybody had the lock since.
+        self._last_fences: dict[str, int] = {}
 
     @property
     def commands(self) -> int:
@@ -79,6 +82,26 @@ class RedisBackend:
             return
         for index, reply in zip(batch, replies, strict=True):
             states[index] = LeaseState.RENEWED if reply else LeaseState.LOST
+
+    def _remember(self, owner: str, last_fence: int) -> None:
+        if len(self._last_fences) >= _MOST_FENCES:
+            self._last_fences.clear()
+        self._last_fences[owner] = last_fence
+
+    async def _was_given_back(self, claim: Claim, doubt: OutcomeUnknown) -> bool:
+        """Whether a release was carried out whose reply was lost, when the lock is not ours any more.
+
+        It was if nobody else had it since: it is free, or our own process's next waiter has it.
+
+        :raises OutcomeUnknown: somebody had, and perhaps before the release.
+        :raises BackendError: the server failed.
+        """
+        last_fence = self._last_fences.pop(claim.owner, None)
+        if last_fence is not None:
+            request = requests.unclaimed(claim, last_fence, self.local_handoffs + 1)
+            if await self._server.run(requests.UNCLAIMED, claim.key, request):
+                return True
+        raise doubt
 
     async def raise_fence(self, key: str, above: int) -> None:
         await self._server.run(requests.RAISE_FENCE, key, requests.raise_fence(key, above))

@@ -7,12 +7,13 @@ sharded messages: one channel per key and client, in the key's own slot.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis.keys import companion, slot_of
-from asyncdlock.backends.redis.node import Node
-from asyncdlock.backends.redis.replies import Moved
+from asyncdlock.backends.redis.node import Node, known
+from asyncdlock.backends.redis.replies import Moved, OutcomeUnknown, indefinite
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.backends.redis.wire import Opener, WireOptions
 from asyncdlock.errors import BackendError, BackendUnavailable
@@ -41,12 +42,15 @@ class _Search:
         """Learn from the failure of a try, and return when the next one may start.
 
         :raises BackendUnavailable: no node took over in time.
+        :raises BackendError: another node could not do better.
         """
         delay = 0.0
+        self.certain = self.certain and failure.definite
         if isinstance(failure, Moved):
             self._slots[self._slot] = failure.host, failure.port
+        elif not isinstance(failure, BackendUnavailable):
+            raise failure if self.certain or isinstance(failure, OutcomeUnknown) else indefinite(failure)
         else:
-            self.certain = self.certain and failure.definite
             self._slots.pop(self._slot, None)  # ask who serves it now; the others may be well
             delay = next(self._delays)
         if time.monotonic() + delay > self._give_up:
@@ -73,12 +77,21 @@ class Cluster:
         self._slots: dict[int, Address] = {}
         self._discovery: asyncio.Task[None] | None = None
         self._channels: dict[str, Address] = {}
-        self._told: Callable[[str], None] | None = None
+        self._subscribing: dict[str, asyncio.Task[None]] = {}
+        # Channels that nobody needs any more, and whose subscription is under way.
+        self._unwanted: set[str] = set()
+        self._told: Callable[[bytes], None] | None = None
         self._lost: Callable[[], None] | None = None
 
     @property
     def commands(self) -> int:
         return sum(node.commands for node in self._nodes.values())
+
+    def send(self, script: Script, key: str, request: bytes) -> Awaitable[Any]:
+        return self.run(script, key, request)
+
+    async def run_again(self, error: BackendError, script: Script, key: str, request: bytes) -> Any:
+        raise error  # `run` has done what could be done
 
     async def run(self, script: Script, key: str, request: bytes) -> Any:
         """Run `script` on the node of `key`, following it wherever it went.
@@ -90,18 +103,11 @@ class Cluster:
         while True:
             try:
                 reply = await self._run_once(slot, script, key, request)
-            except (Moved, BackendUnavailable) as error:
+            except BackendError as error:
                 search = search or _Search(self._slots, slot)
                 await search.after(error)
             else:
-                return reply if search is None or search.certain else reply or script.done
-
-    def send(self, script: Script, key: str, request: bytes) -> Awaitable[Any]:
-        """The same as `run`, which leaves nothing to mend."""
-        return self.run(script, key, request)
-
-    async def mend(self, error: BackendError, script: Script, key: str, request: bytes) -> Any:
-        raise error
+                return reply if search is None else known(reply, script, key, search.certain)
 
     async def _run_once(self, slot: int, script: Script, key: str, request: bytes) -> Any:
         node = await self._node_of(slot)
@@ -176,7 +182,7 @@ class Cluster:
 
     # Messages: a channel per key and session, on the node that serves the key.
 
-    def on_message(self, told: Callable[[str], None], lost: Callable[[], None]) -> None:
+    def on_message(self, told: Callable[[bytes], None], lost: Callable[[], None]) -> None:
         self._told = told
         self._lost = lost
 
@@ -188,22 +194,49 @@ class Cluster:
         return address is not None and address == self._slots.get(slot_of(claim.key))
 
     async def listen(self, claim: Claim) -> None:
-        channel, slot = self._channel(claim), slot_of(claim.key)
+        channel = self._channel(claim)
+        self._unwanted.discard(channel)
+        task = self._subscribing.get(channel)
+        if task is None:
+            # A task of its own: a caller that gives up leaves no subscription that nobody knows of.
+            work = self._subscribe(channel, slot_of(claim.key))
+            task = asyncio.get_running_loop().create_task(work, name=f"subscribe {channel}")
+            self._subscribing[channel] = task
+            task.add_done_callback(partial(self._subscribed, channel))
+        await asyncio.shield(task)
+
+    async def _subscribe(self, channel: str, slot: int) -> None:
         search: _Search | None = None
         while True:
             try:
                 node = await self._node_of(slot)
                 address = self._slots[slot]  # now: another task may drop the slot while we wait
-                await node.wire.subscribe("SSUBSCRIBE", channel)
-            except (Moved, BackendUnavailable) as error:
+                await node.subscribe("SSUBSCRIBE", channel)
+            except BackendError as error:
                 search = search or _Search(self._slots, slot)
                 await search.after(error)
             else:
                 self._channels[channel] = address
                 return
 
+    def _subscribed(self, channel: str, task: "asyncio.Task[None]") -> None:
+        del self._subscribing[channel]
+        if not task.cancelled():
+            task.exception()  # retrieved: whoever waits for it has heard of it
+        if channel in self._unwanted:
+            self._unwanted.discard(channel)
+            self._unsubscribe(channel)
+
     def stop_listening(self, claim: Claim) -> None:
+        if not self._channels and not self._subscribing:
+            return
         channel = self._channel(claim)
+        if channel in self._subscribing:
+            self._unwanted.add(channel)
+        else:
+            self._unsubscribe(channel)
+
+    def _unsubscribe(self, channel: str) -> None:
         address = self._channels.pop(channel, None)
         if address is not None:
             self._node_at(address).wire.unsubscribe("SUNSUBSCRIBE", channel)
@@ -213,7 +246,7 @@ class Cluster:
 
     def _pushed(self, message: list[Any]) -> None:
         if message[0] == b"smessage" and self._told is not None:
-            self._told(message[2].decode())
+            self._told(message[2])
         elif message[0] == b"sunsubscribe" and self._channels.pop(message[1].decode(), None) and self._lost:
             # The slot went to another node, and our subscription with it.
             self._lost()
@@ -226,8 +259,12 @@ class Cluster:
             self._lost()
 
     async def aclose(self) -> None:
+        under_way = [*self._subscribing.values()]
         if self._discovery is not None:
-            self._discovery.cancel()
-            await asyncio.wait((self._discovery,))
+            under_way.append(self._discovery)
+        for task in under_way:
+            task.cancel()
+        if under_way:
+            await asyncio.wait(under_way)
         for node in self._nodes.values():
             await node.aclose()

@@ -1,22 +1,62 @@
-"""Names of the keys in Redis: a lock's companions live in the same Cluster slot as the lock."""
+"""Names of a lock's keys in Redis: no two locks share one, and all of a lock's are in one Cluster slot.
+
+A lock is stored under its own name, its companions (fence counter, queue, sessions) under `role:stem`:
+
+| key                                          | stored as      | stem             |
+|----------------------------------------------|----------------|------------------|
+| without `}`: almost every key                | the key        | `{key}`          |
+| with a hash tag: `{tenant}:job`              | the key        | the key          |
+| nothing but a hash tag: `{tenant}`           | the key        | `tagged:{tenant}`|
+| any other with `}`: `a}b`, `{}`, `fence:{x}` | `escaped:{…}`  | `escaped:{…}`    |
+
+`…` is the key with `%`, `{` and `}` as `%25`, `%7B` and `%7D`. The last row also takes the keys with `}` that
+begin like a name of ours (`_OURS`). Hence no two names are equal:
+
+- Every companion and every escaped lock contains `}` and begins with a word of ours; no other lock does both.
+- The stems of the four rows begin with `{`, with none of our words, with `tagged:` and with `escaped:`. One
+  of the second row that begins with `{` is not a single tag, and those of the first row are.
+"""
+
+from urllib.parse import unquote
 
 from redis.crc import key_slot
 
-from asyncdlock.errors import InvalidKey
+_OURS = ("fence:", "queue:", "sessions:", "tagged:", "escaped:")
+_ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 
 
-def tagged(key: str) -> str:
-    """`{key}`, for the names of companions; a key that brings its own hash tag keeps it."""
-    if "{" in key:
-        start = key.find("{")
-        if key.find("}", start) > start + 1:
-            return key
-    return f"{{{key}}}"
+def stem(key: str) -> str:
+    """What the names of a lock's companions end in."""
+    close = key.find("}")
+    if close < 0:
+        return f"{{{key}}}"
+    opening = key.find("{")
+    close = key.find("}", opening)
+    if opening < 0 or close <= opening + 1 or key.startswith(_OURS):
+        return f"escaped:{{{key.translate(_ESCAPES)}}}"
+    if opening == 0 and close == len(key) - 1:
+        return f"tagged:{key}"
+    return key
 
 
-def companion(prefix: str, key: str) -> str:
-    """The key `prefix:{key}`."""
-    return f"{prefix}:{tagged(key)}"
+def lock_name(key: str) -> str:
+    """Where the owner of `key` is stored."""
+    if "}" not in key:
+        return key
+    stored = stem(key)
+    return stored if stored.startswith("escaped:") else key
+
+
+def key_of(name: str) -> str:
+    """The key whose lock is stored under `name`."""
+    if "}" in name and name.startswith("escaped:{"):
+        return unquote(name[len("escaped:{") : -1])
+    return name
+
+
+def companion(role: str, key: str) -> str:
+    """The key `role:{key}`."""
+    return f"{role}:{stem(key)}"
 
 
 def fence_key(key: str) -> str:
@@ -25,11 +65,6 @@ def fence_key(key: str) -> str:
 
 
 def slot_of(key: str) -> int:
-    """The Cluster slot of a lock and of its companions.
-
-    :raises InvalidKey: a lone brace makes it impossible to name companions in the lock's slot.
-    """
-    slot: int = key_slot(key.encode())
-    if ("{" in key or "}" in key) and key_slot(fence_key(key).encode()) != slot:
-        raise InvalidKey(f"{key!r} cannot be locked in a Redis Cluster: its braces do not form a hash tag")
+    """The Cluster slot of a lock and of its companions."""
+    slot: int = key_slot(lock_name(key).encode())
     return slot

@@ -1,18 +1,85 @@
-"""What the queue asks of its server: scripts with arguments in common, and messages on our channel."""
+"""What the queue asks of its server: scripts, what they reply, and messages on our channel."""
 
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from asyncdlock.backends.redis.base import ScriptRunner
-from asyncdlock.backends.redis.keys import companion, fence_key
+from asyncdlock.backends.redis.keys import companion, fence_key, key_of, lock_name
 from asyncdlock.backends.redis.requests import milliseconds, terms
 from asyncdlock.backends.redis.scripts import Script, words
 from asyncdlock.types import Claim
 
 ACQUIRE = Script("queue_common.lua", "queue_acquire.lua")
 WATCH = Script("queue_common.lua", "queue_watch.lua")
-RELEASE = Script("queue_common.lua", "queue_release.lua", done=1)
+RELEASE = Script("queue_common.lua", "queue_release.lua", once=True)
+
+_DO_NOT_JOIN = 0
+_ANY_NUMBER = -1
+
+
+class Handed(NamedTuple):
+    """A grant to a waiter of our own session, told by the reply to another request of ours."""
+
+    owner: str
+    last_fence: int
+
+    @classmethod
+    def parse(cls, words: list[Any]) -> "Handed | None":
+        return cls(words[0].decode(), int(words[1])) if words and words[0] is not None else None
+
+
+class Joined(NamedTuple):
+    """The reply to an acquire that was not granted."""
+
+    place: int
+    """In the order of arrival; 0: not in the queue."""
+    pttl: int
+    """Of the holder's lease, in ms; -1: it never ends."""
+    server_ms: int
+    handed: Handed | None
+
+    @classmethod
+    def parse(cls, reply: list[Any]) -> "Joined":
+        place, pttl, now, *handed = reply
+        return cls(place, pttl, now, Handed.parse(handed))
+
+
+class Watched(NamedTuple):
+    """The reply to a look at the queue."""
+
+    waits: bool
+    """Whether the waiter that was asked about is in the queue, or has the lock now."""
+    pttl: int
+    server_ms: int
+    tells: bool
+    """Whether the holder will pass the lock on by a message."""
+    holder: str
+    """If it is of our session, else empty."""
+    handed: Handed | None
+
+    @classmethod
+    def parse(cls, reply: list[Any]) -> "Watched":
+        waits, pttl, now, tells, holder, *handed = reply
+        return cls(bool(waits), pttl, now, bool(tells), holder.decode(), Handed.parse(handed))
+
+
+class Told(NamedTuple):
+    """A message: a grant to one of our waiters."""
+
+    owner: str
+    last_fence: int
+    server_ms: int
+    key: str
+
+    @classmethod
+    def parse(cls, message: bytes) -> "Told | None":
+        """`owner fence time lock`; None for anything else, for everybody may publish."""
+        try:
+            owner, fence, now, lock = message.decode().split(" ", 3)
+            return cls(owner, int(fence), int(now), key_of(lock))
+        except ValueError:
+            return None
 
 
 # Keys that many wait for, and what is said of each, are few: their words are made once.
@@ -21,7 +88,7 @@ RELEASE = Script("queue_common.lua", "queue_release.lua", done=1)
 @lru_cache(maxsize=4096)
 def _names(key: str) -> str:
     """The lock and its companions."""
-    return words(4, key, fence_key(key), companion("queue", key), companion("sessions", key))
+    return words(4, lock_name(key), fence_key(key), companion("queue", key), companion("sessions", key))
 
 
 _words = lru_cache(maxsize=4096)(words)
@@ -33,7 +100,7 @@ class MessageRunner(ScriptRunner, Protocol):
     publish_verb: str
     count_verb: str
 
-    def on_message(self, told: Callable[[str], None], lost: Callable[[], None]) -> None:
+    def on_message(self, told: Callable[[bytes], None], lost: Callable[[], None]) -> None:
         """Call `told` with each message, and `lost` when a connection is lost."""
         ...
 
@@ -46,7 +113,10 @@ class MessageRunner(ScriptRunner, Protocol):
         ...
 
     async def listen(self, claim: Claim) -> None:
-        """Return when that is so."""
+        """Return when that is so; refused or cancelled, the next who would wait tries again.
+
+        :raises BackendError: not permitted, or the server cannot be reached.
+        """
         ...
 
     def stop_listening(self, claim: Claim) -> None:
@@ -55,18 +125,43 @@ class MessageRunner(ScriptRunner, Protocol):
 
 
 class QueueServer:
-    """Runs the scripts of the queue on a server or cluster, and listens there."""
+    """Runs the scripts of the queue on a server or cluster.
 
-    def __init__(self, messages: MessageRunner, *, patience: float) -> None:
+    `handoffs`: fences that every grant brings beside its own. `max_waiters`: places in the queue of a key.
+    All that it returns must be awaited, and raises BackendError as the server does.
+    """
+
+    def __init__(
+        self, messages: MessageRunner, *, patience: float, handoffs: int, max_waiters: int | None
+    ) -> None:
         self.messages = messages
+        self.patience = patience
+        self.handoffs = handoffs
+        self.max_waiters = max_waiters
+        self._places = _ANY_NUMBER if max_waiters is None else max_waiters
         self._settings = words(milliseconds(patience), messages.publish_verb)
-        self._deaf = False
 
-    def run(self, script: Script, claim: Claim, reserve: int, *more: str | int) -> Coroutine[Any, Any, Any]:
-        """Run `script` for a claim that gets `reserve` fences beside its own.
+    def acquire(self, claim: Claim, *, join: bool) -> Coroutine[Any, Any, Any]:
+        """Take the lock, or join its queue; the reply is a fence or for `Joined`."""
+        return self._run(ACQUIRE, claim, self.handoffs, self._places if join else _DO_NOT_JOIN)
 
-        :raises BackendError: as the server does.
-        """
+    def try_acquire(self, claim: Claim) -> Coroutine[Any, Any, Any]:
+        """Take the lock with a single fence; the reply is that or for `Joined`."""
+        return self._run(ACQUIRE, claim, 0, _DO_NOT_JOIN)
+
+    def watch(self, claim: Claim) -> Coroutine[Any, Any, Any]:
+        """Look at the queue for a waiter; the reply is for `Watched`."""
+        return self._run(WATCH, claim, self.handoffs, self.messages.count_verb)
+
+    def release(self, claim: Claim) -> Coroutine[Any, Any, Any]:
+        """Pass the lock on, or leave the queue; the reply is for `Handed` or whether it was owned."""
+        return self._run(RELEASE, claim, self.handoffs)
+
+    def give_back(self, key: str, owner: str, last_fence: int) -> Coroutine[Any, Any, Any]:
+        """Release this grant and no later one."""
+        return self._run(RELEASE, Claim(key, owner, 1.0), 0, last_fence)
+
+    def _run(self, script: Script, claim: Claim, reserve: int, *more: str | int) -> Coroutine[Any, Any, Any]:
         key, owner, ttl = claim
         messages = self.messages
         request = (
@@ -75,19 +170,3 @@ class QueueServer:
             f"{_words(messages.channel_prefix(key), *more)}"
         )
         return messages.run(script, key, request.encode("latin-1"))
-
-    def listening(self, claim: Claim) -> bool:
-        """Whether a grant to this claim would be heard of."""
-        return not self._deaf and self.messages.listening(claim)
-
-    async def listen(self, claim: Claim) -> None:
-        """Listen to our channel; refused or cancelled, the next who would wait tries again.
-
-        :raises BackendError: not permitted, or the server cannot be reached.
-        """
-        try:
-            await self.messages.listen(claim)
-        except BaseException:
-            self._deaf = True
-            raise
-        self._deaf = False

@@ -22,8 +22,26 @@ class Moved(BackendError):
         self.ask = ask
 
 
+class NotNow(BackendUnavailable):
+    """The server is there, but cannot serve yet: it loads its data, or is busy."""
+
+
 class ReadOnly(BackendUnavailable):
     """READONLY: this server became a replica; the primary is elsewhere."""
+
+
+class ForeignData(BackendError):
+    """WRONGTYPE: a key of ours holds what somebody else stored there."""
+
+
+class OutcomeUnknown(BackendError):
+    """A request was repeated, and the reply does not tell whether the first one had been carried out."""
+
+
+def indefinite(error: BackendError) -> BackendError:
+    """The same failure, of a request that may have been carried out by an earlier try."""
+    kind = BackendUnavailable if isinstance(error, BackendUnavailable) else BackendError
+    return kind(str(error), definite=False)
 
 
 def error_from_reply(reply: Exception) -> BackendError:
@@ -40,7 +58,9 @@ def error_from_reply(reply: Exception) -> BackendError:
     if code == "READONLY" or "-READONLY " in text:
         return ReadOnly(f"Redis: {text}", definite=True)
     if code in _TRANSIENT:
-        return BackendUnavailable(f"Redis: {text}", definite=True)
+        return NotNow(f"Redis: {text}", definite=True)
+    if "WRONGTYPE " in text:
+        return ForeignData(f"Redis: {text}", definite=True)
     return BackendError(f"Redis: {text}", definite=True)
 
 

@@ -7,12 +7,13 @@ are written out, as text of one character a byte: to pack them word by word take
 from collections.abc import Sequence
 from functools import lru_cache
 
-from asyncdlock.backends.redis.keys import fence_key, tagged
+from asyncdlock.backends.redis.keys import fence_key, lock_name, stem
 from asyncdlock.backends.redis.scripts import Script, octets, words
 from asyncdlock.types import Claim
 
 ACQUIRE = Script("acquire.lua")
-RELEASE = Script("release.lua", done=1)
+RELEASE = Script("release.lua", once=True)
+UNCLAIMED = Script("unclaimed.lua")
 RENEW = Script("renew.lua")
 RAISE_FENCE = Script("raise_fence.lua")
 
@@ -34,7 +35,9 @@ def terms(ttl: float, fences: int) -> str:
 def acquire(claim: Claim, fences: int) -> bytes:
     key, owner, ttl = claim
     lock = key if key.isascii() else octets(key)
-    tag = tagged(lock)
+    tag = f"{{{lock}}}"
+    if "}" in lock:
+        tag, lock = octets(stem(key)), octets(lock_name(key))
     return (
         f"{_ACQUIRE}${len(lock)}\r\n{lock}\r\n${len(tag) + 6}\r\nfence:{tag}\r\n"
         f"${len(owner)}\r\n{owner}\r\n{terms(ttl, fences)}"
@@ -44,13 +47,20 @@ def acquire(claim: Claim, fences: int) -> bytes:
 def release(claim: Claim) -> bytes:
     key, owner, _ = claim
     lock = key if key.isascii() else octets(key)
+    if "}" in lock:
+        lock = octets(lock_name(key))
     return f"{_RELEASE}${len(lock)}\r\n{lock}\r\n${len(owner)}\r\n{owner}\r\n".encode("latin-1")
+
+
+def unclaimed(claim: Claim, last_fence: int, fences: int) -> bytes:
+    names = lock_name(claim.key), fence_key(claim.key)
+    return UNCLAIMED.request(2, *names, last_fence, claim.session, last_fence + fences)
 
 
 def renew(claims: Sequence[Claim]) -> bytes:
     return RENEW.request(
         len(claims),
-        *[claim.key for claim in claims],
+        *[lock_name(claim.key) for claim in claims],
         *[claim.owner for claim in claims],
         *[milliseconds(claim.ttl) for claim in claims],
     )

@@ -1,10 +1,12 @@
 """One Redis primary, alone or found by Sentinel, and the one channel on which it tells us of grants."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 from asyncdlock.backends.redis.node import Node
 from asyncdlock.backends.redis.wire import Opener, Wire, WireOptions
+from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import Claim
 
 _CHANNEL = "asyncdlock:"
@@ -18,16 +20,18 @@ class Server(Node):
 
     def __init__(self, opener: Opener, **options: Unpack[WireOptions]) -> None:
         super().__init__(opener, **options)
-        self._session: str | None = None
-        self.wire.on_open = self._subscribe
+        # Subscribed first thing on every connection, once it was confirmed on one.
+        self._channel: str | None = None
+        self._subscribing = asyncio.Lock()
+        self.wire.on_open = self._subscribe_again
 
     def batches(self, keys: Sequence[str], most: int) -> Sequence[Sequence[int]]:
         return [range(start, min(start + most, len(keys))) for start in range(0, len(keys), most)]
 
-    def on_message(self, told: Callable[[str], None], lost: Callable[[], None]) -> None:
+    def on_message(self, told: Callable[[bytes], None], lost: Callable[[], None]) -> None:
         def pushed(message: list[Any]) -> None:
             if message[0] == b"message":
-                told(message[2].decode())
+                told(message[2])
 
         self.wire.on_push = pushed
         self.wire.on_lost = lost
@@ -36,17 +40,26 @@ class Server(Node):
         return _CHANNEL
 
     def listening(self, claim: Claim) -> bool:
-        return self._session is not None
+        return self._channel is not None
 
     async def listen(self, claim: Claim) -> None:
-        # One channel for all keys, from now on subscribed first thing on every connection.
-        self._session = claim.session
-        if self.wire.is_open:
-            await self._subscribe(self.wire)
+        async with self._subscribing:
+            if self._channel is None:
+                channel = _CHANNEL + claim.session
+                await self.subscribe("SUBSCRIBE", channel)
+                self._channel = channel
 
     def stop_listening(self, claim: Claim) -> None:
         """The one channel stays."""
 
-    async def _subscribe(self, wire: Wire) -> None:
-        if self._session is not None:
-            await wire.subscribe("SUBSCRIBE", _CHANNEL + self._session)
+    async def _subscribe_again(self, wire: Wire) -> None:
+        if self._channel is None:
+            return
+        try:
+            await wire.subscribe("SUBSCRIBE", self._channel)
+        except BackendUnavailable:
+            raise
+        except BackendError:
+            # Not permitted any more. That ends the waits, whose next look tries it again and gets this error;
+            # whoever need not wait can go on.
+            self._channel = None

@@ -6,6 +6,7 @@ import time
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis import requests
 from asyncdlock.backends.redis.base import RedisBackend, ScriptRunner
+from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.requests import ACQUIRE, RELEASE
 from asyncdlock.errors import BackendError
 from asyncdlock.types import Capabilities, Claim, Grant, validity
@@ -33,9 +34,11 @@ class SpinBackend(RedisBackend):
             try:
                 reply = await self._server.send(ACQUIRE, claim.key, request)
             except BackendError as error:
-                reply = await self._server.mend(error, ACQUIRE, claim.key, request)
+                reply = await self._server.run_again(error, ACQUIRE, claim.key, request)
             if type(reply) is not list:
-                return Grant(claim, int(reply) - reserve, sent + validity(claim.ttl), reserve)
+                last_fence = int(reply)
+                self._remember(claim.owner, last_fence)
+                return Grant(claim, last_fence - reserve, sent + validity(claim.ttl), reserve)
             if delays is None:  # made when needed: most acquire at once
                 delays = jittered(_FIRST_DELAY, _LONGEST_DELAY)
             delay, pttl = next(delays), reply[0]
@@ -47,12 +50,18 @@ class SpinBackend(RedisBackend):
         reply = await self._server.run(ACQUIRE, claim.key, requests.acquire(claim, 1))
         if type(reply) is list:
             return None
+        self._remember(claim.owner, int(reply))
         return Grant(claim, int(reply), sent + validity(claim.ttl))
 
     async def release(self, claim: Claim) -> bool:
         # The wire keeps order: this comes after an acquire of the same claim that is in flight.
         request = requests.release(claim)
         try:
-            return bool(await self._server.send(RELEASE, claim.key, request))
+            reply = await self._server.send(RELEASE, claim.key, request)
         except BackendError as error:
-            return bool(await self._server.mend(error, RELEASE, claim.key, request))
+            try:
+                reply = await self._server.run_again(error, RELEASE, claim.key, request)
+            except OutcomeUnknown as doubt:
+                return await self._was_given_back(claim, doubt)
+        self._last_fences.pop(claim.owner, None)
+        return bool(reply)

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import hiredis
 from redis.asyncio.connection import AbstractConnection
 
-from asyncdlock.backends.redis.awake import Awake
+from asyncdlock import _process
+from asyncdlock.backends.redis.busy_poll import BusyPoll
 from asyncdlock.backends.redis.replies import error_from_reply
 from asyncdlock.errors import BackendUnavailable
 
@@ -37,7 +38,7 @@ class StreamOwner(Protocol):
         """A message came that is not a reply."""
         ...
 
-    def serve_line(self) -> None:
+    def send_backlog(self) -> None:
         """The stream takes more."""
         ...
 
@@ -50,13 +51,21 @@ class Stream(asyncio.Protocol):
     """Takes the connection over from redis-py's protocol; belongs to a Wire."""
 
     def __init__(
-        self, owner: StreamOwner, writer: asyncio.StreamWriter, *, call_timeout: float, stay_awake: bool
+        self,
+        owner: StreamOwner,
+        writer: asyncio.StreamWriter,
+        *,
+        pushes: bool,
+        call_timeout: float,
+        stay_awake: bool,
     ) -> None:
         # Kept, because a StreamWriter closes its transport when it is collected.
         self._writer = writer
         self.transport: asyncio.WriteTransport = writer.transport
         self.closed = False
         self.paused = False
+        self.pushes = pushes
+        """Whether messages can be told from replies (RESP3)."""
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
@@ -64,7 +73,7 @@ class Stream(asyncio.Protocol):
         self._unsent: list[bytes] = []
         # Whether several were answered at once: as many will send in the same tick.
         self._crowd = False
-        self._awake = Awake(self._pending, self._loop.call_soon) if stay_awake else None
+        self._busy_poll = BusyPoll(self._pending, self._loop.call_soon) if stay_awake else None
         self._subscriptions: dict[asyncio.Future[Any], tuple[bytes, bytes]] = {}
         self._call_timeout = call_timeout
         # Replies counted so far, and how many there were at the last look of the stall timer.
@@ -72,6 +81,7 @@ class Stream(asyncio.Protocol):
         self._replies_seen = -1
         self._stall_timer: asyncio.TimerHandle | None = None
         self.transport.set_protocol(self)
+        _process.cut_in_child(self)
 
     def send(self, packed: bytes, future: "asyncio.Future[Any] | None" = None) -> "asyncio.Future[Any]":
         """Write `packed` at the end of this tick at the latest; its reply becomes the future's result."""
@@ -84,8 +94,8 @@ class Stream(asyncio.Protocol):
         if not pending:
             if self._stall_timer is None:
                 self._watch_for_stall()
-            if self._awake is not None:
-                self._awake.wait()
+            if self._busy_poll is not None:
+                self._busy_poll.wait()
         pending.append(future)
         if len(pending) == 1 and not self._crowd:
             # Nobody else is about to send: do not wait for the end of the tick.
@@ -160,7 +170,7 @@ class Stream(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.paused = False
-        self._owner.serve_line()
+        self._owner.send_backlog()
 
     def _watch_for_stall(self) -> None:
         """One timer for all calls: replies come in order, so a silent server stalls the oldest."""

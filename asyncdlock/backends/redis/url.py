@@ -4,18 +4,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode, urlsplit, urlunsplit
+from urllib.parse import urlencode
 
 from redis.asyncio.connection import parse_url
 
 from asyncdlock import _options
-from asyncdlock.backend import redact
+from asyncdlock._url import TLS, TLS_OPTIONS, Address, LockURL
 from asyncdlock.backends.redis.openers import opener_for, sentinel_opener
 from asyncdlock.backends.redis.wire import Opener, WireOptions
 
 _TOPOLOGIES = ("single", "sentinel", "cluster")
 _DATABASE = re.compile(r"/?|/[0-9]+")
 _INDEPENDENT = "independent"  # several servers that know nothing of each other: redlock://
+_ENCRYPTED = {"redis": "rediss", "redis-queue": "rediss-queue", "redlock": "redlocks"}
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")  # in the order of TLS
 
 _READERS: dict[type, _options.Reader] = {
     bool: _options.flag,
@@ -23,13 +25,16 @@ _READERS: dict[type, _options.Reader] = {
     float: _options.seconds(),
     str: _options.text,
 }
-_EVERYWHERE: dict[str, type] = {
-    "topology": str,
-    "service": str,
-    "call_timeout": float,
-    "stay_awake": bool,
-    "sentinel_username": str,
-    "sentinel_password": str,
+_EVERYWHERE: dict[str, _options.Reader] = {
+    "topology": _options.text,
+    "service": _options.text,
+    "connect_timeout": _options.seconds(),
+    "request_timeout": _options.seconds(),
+    "call_timeout": _options.seconds(),
+    "stay_awake": _options.flag,
+    "sentinel_username": _options.text,
+    "sentinel_password": _options.text,
+    **TLS_OPTIONS,
 }
 _REFUSED = re.compile(r"unexpected keyword argument '(\w+)'")
 
@@ -42,6 +47,7 @@ class RedisURL:
     known: list[str]
     topology: str
     hosts: list[tuple[str, int]]
+    logins: list[dict[str, str]]
     service: str
     wire: WireOptions
     encrypted: bool
@@ -58,60 +64,52 @@ class RedisURL:
 
         :raises ValueError: what is wrong, in one sentence; never shows the password.
         """
-        parts = urlsplit(url)
-        scheme = parts.scheme.removesuffix("-queue")
-        given = _options.gather(parts.query, options)
-        named_in_url = _options.gather(parts.query, {}).keys() - options.keys()
-        common = _options.take(given, {name: _READERS[kind] for name, kind in _EVERYWHERE.items()})
+        where = LockURL.split(url)
+        given = _options.gather(where.query, options)
+        common = _options.take(given, _EVERYWHERE)
+        _options.merge(common, "request_timeout", "call_timeout")
         ours = _options.take(given, {name: _READERS[kind] for name, kind in known.items()})
-        topology = common.get("topology", "single")
-        if topology not in (*_TOPOLOGIES, _INDEPENDENT):
-            raise ValueError(f"topology must be one of {', '.join(_TOPOLOGIES)}, not {topology!r}")
-        login = {
-            name: common[f"sentinel_{name}"]
-            for name in ("username", "password")
-            if f"sentinel_{name}" in common
-        }
-        hosts = (
-            [] if scheme == "unix" else _hosts(parts.netloc, 26379 if topology == "sentinel" else 6379, url)
-        )
-        if scheme != "unix" and not _DATABASE.fullmatch(parts.path):
-            raise ValueError(f"bad database in {redact(url)!r}: it must be a number, as in redis://host/0")
-        if topology == "single" and len(hosts) > 1:
-            raise ValueError(
-                f"{redact(url)!r} names {len(hosts)} hosts: say ?topology=cluster or ?topology=sentinel"
-            )
-        # Options given in Python may be objects; only what stood in the URL goes back into it.
-        left_in_url = {name: value for name, value in given.items() if name in named_in_url}
-        plain = urlunsplit((scheme, _authority(parts.netloc, hosts), parts.path, urlencode(left_in_url), ""))
-        theirs = {name: value for name, value in given.items() if name not in left_in_url}
-        try:
-            parsed = dict(parse_url(plain))
-        except ValueError as error:
-            raise ValueError(f"bad Redis URL {redact(url)!r}: {error}") from None
+        topology = _topology(where, common)
+        tls = _tls(where, common)
+        addresses = _addresses(where, topology)
+        # Options given in Python may be objects; those of the URL are text, which redis-py reads.
+        objects = {name: given.pop(name) for name in options if name in given}
+        theirs = _read_by_redis_py(where, given, encrypted=tls is not None)
+        if addresses:
+            theirs |= {"host": addresses[0].host, "port": addresses[0].port, **_login(addresses[0])}
+        if tls:
+            theirs |= {name: file for name, file in zip(_TLS_FILES, tls, strict=True) if file is not None}
+        if "connect_timeout" in common:
+            theirs["socket_connect_timeout"] = common["connect_timeout"]
+        given_login = {name: objects[name] for name in ("username", "password") if name in objects}
         return cls(
-            scheme=parts.scheme,
+            scheme=where.scheme,
             known=sorted({**_EVERYWHERE, **known}),
             topology=topology,
-            hosts=hosts,
+            hosts=[(address.host, address.port) for address in addresses],
+            logins=[_login(address) | given_login for address in addresses],
             service=common.get("service", "mymaster"),
             wire={
-                "call_timeout": common.get("call_timeout", 5.0),
+                "call_timeout": common.get("request_timeout", 5.0),
                 "stay_awake": common.get("stay_awake", True),
             },
-            encrypted=scheme == "rediss",
+            encrypted=tls is not None,
             ours=ours,
-            theirs=parsed | theirs,
-            sentinel_login=login,
+            theirs=theirs | objects,
+            sentinel_login={
+                name: common[f"sentinel_{name}"]
+                for name in ("username", "password")
+                if f"sentinel_{name}" in common
+            },
         )
 
-    def opener_to(self, host: str, port: int) -> Opener:
+    def opener_to(self, host: str, port: int, **login: str) -> Opener:
         """Opens connections to one node, with everything else as the URL says.
 
         :raises ValueError: redis-py does not know one of the options.
         """
         try:
-            return opener_for(self.theirs | {"host": host, "port": port})
+            return opener_for(self.theirs | login | {"host": host, "port": port})
         except TypeError as error:
             raise self._unknown(error) from None
 
@@ -143,21 +141,48 @@ class RedisURL:
         )
 
 
-def _hosts(netloc: str, default_port: int, url: str) -> list[tuple[str, int]]:
-    hosts = []
-    for address in netloc.rpartition("@")[2].split(","):
-        host, colon, port = address.rpartition(":")
-        if not colon or port.endswith("]"):
-            host, port = address, str(default_port)
-        if not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"bad port in {redact(url)!r}: it must be a number from 1 to 65535")
-        hosts.append((host.strip("[]") or "localhost", int(port)))
-    return hosts
+def _topology(where: LockURL, common: Mapping[str, Any]) -> str:
+    if where.scheme.startswith("redlock"):
+        return _INDEPENDENT
+    topology: str = common.get("topology", "single")
+    if topology not in _TOPOLOGIES:
+        raise ValueError(f"topology must be one of {', '.join(_TOPOLOGIES)}, not {topology!r}")
+    return topology
 
 
-def _authority(netloc: str, hosts: list[tuple[str, int]]) -> str:
-    if not hosts:
-        return netloc
-    credentials, at, _ = netloc.rpartition("@")
-    host, port = hosts[0]
-    return f"{credentials}{at}{f'[{host}]' if ':' in host else host}:{port}"
+def _tls(where: LockURL, common: dict[str, Any]) -> TLS | None:
+    if where.scheme.startswith("unix"):
+        if TLS_OPTIONS.keys() & common.keys():
+            raise ValueError(f"{where.scheme}:// does not leave the machine, and takes no certificates")
+        return None
+    return where.tls(_ENCRYPTED.get(where.scheme, where.scheme), common)
+
+
+def _addresses(where: LockURL, topology: str) -> list[Address]:
+    if where.scheme.startswith("unix"):
+        return []
+    addresses = where.addresses(26379 if topology == "sentinel" else 6379, "localhost")
+    if not _DATABASE.fullmatch(where.path):
+        raise ValueError(f"bad database in {where.shown!r}: it must be a number, as in redis://host/0")
+    if topology == "single" and len(addresses) > 1:
+        raise ValueError(
+            f"{where.shown!r} names {len(addresses)} hosts: say ?topology=cluster or ?topology=sentinel"
+        )
+    if topology != _INDEPENDENT:
+        where.one_login(addresses)
+    return addresses
+
+
+def _login(address: Address) -> dict[str, str]:
+    login = {"username": address.user, "password": address.password}
+    return {name: value for name, value in login.items() if value}
+
+
+def _read_by_redis_py(where: LockURL, options: Mapping[str, str], *, encrypted: bool) -> dict[str, Any]:
+    """What redis-py makes of the path and of the options that are not ours; a socket's path is its own."""
+    unix = where.scheme.startswith("unix")
+    start = f"unix://{where.authority}" if unix else "rediss://" if encrypted else "redis://"
+    try:
+        return dict(parse_url(f"{start}{where.path}?{urlencode(options)}"))
+    except ValueError as error:
+        raise ValueError(f"bad Redis URL {where.shown!r}: {error}") from None

@@ -4,8 +4,8 @@ redis-py opens the connection: TLS, AUTH, HELLO, SELECT, Sentinel. Then a `Strea
 owns the stream, until it is lost and another takes its place.
 
 - A lost connection fails every call in flight as *indefinite*: it may have been carried out.
-- While there is no connection yet, or its buffer is full, callers stand in line, in order.
-- What stood in line when no connection could be had fails as *definite*: nothing of it was sent.
+- While there is no connection yet, or its buffer is full, requests wait in a backlog, in order.
+- What waited when no connection could be had fails as *definite*: nothing of it was sent.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Wire:
     """A connection that opens itself when used and again when it was lost.
 
     `call_timeout`: seconds after which a silent server loses the connection. `reconnect_for`: how long a
-    server that was reached before is given to come back. `stay_awake`: see `awake.py`.
+    server that was reached before is given to come back. `stay_awake`: see `busy_poll.py`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Wire:
         self._stream: Stream | None = None
         self._opening: asyncio.Task[None] | None = None
         # Requests that wait for the connection to open, or to take more.
-        self._line: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
+        self._backlog: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
         self._was_open = False
         self._closed = False
         self.commands = 0
@@ -79,36 +79,36 @@ class Wire:
         :raises BackendError: the server answered with an error.
         """
         stream = self._stream
-        if stream is None or stream.paused or self._line:
-            return self._stand_in_line(packed)
+        if stream is None or stream.paused or self._backlog:
+            return self._enqueue(packed)
         self.commands += 1
         return stream.send(packed)
 
-    def _stand_in_line(self, packed: bytes) -> "asyncio.Future[Any]":
+    def _enqueue(self, packed: bytes) -> "asyncio.Future[Any]":
         """Send as soon as the connection takes it, and in order: a release must not overtake its acquire."""
         if self._closed:
             raise BackendUnavailable("the connection was closed", definite=True)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._line.append((packed, future))
+        self._backlog.append((packed, future))
         if self._stream is None:
             self._start_opening()
         return future
 
-    def serve_line(self) -> None:
-        """Send what stands in line, while the connection takes it. What was cancelled is never sent."""
+    def send_backlog(self) -> None:
+        """Send what waits, while the connection takes it. What was cancelled is never sent."""
         stream = self._stream
-        while self._line and stream is not None and not stream.paused and not stream.closed:
-            packed, future = self._line.popleft()
+        while self._backlog and stream is not None and not stream.paused and not stream.closed:
+            packed, future = self._backlog.popleft()
             if not future.done():
                 self.commands += 1
                 stream.send(packed, future)
 
-    def _send_home(self, error: BaseException) -> None:
-        """There will be no connection: tell those who stand in line, of whom nothing was sent."""
+    def _fail_backlog(self, error: BaseException) -> None:
+        """There will be no connection: fail what waits, of which nothing was sent."""
         refused = isinstance(error, BackendError) and not isinstance(error, BackendUnavailable)
         kind = BackendError if refused else BackendUnavailable
-        while self._line:
-            _, future = self._line.popleft()
+        while self._backlog:
+            _, future = self._backlog.popleft()
             if not future.done():
                 future.set_exception(kind(str(error), definite=True))
 
@@ -138,7 +138,12 @@ class Wire:
         """
         await self.ready()
         if self._stream is None:
-            raise BackendUnavailable("the connection was lost", definite=True)
+            raise BackendUnavailable("the connection was lost", definite=False)
+        if not self._stream.pushes:
+            raise BackendError(
+                "redis-queue:// cannot wait on a connection with protocol=2: its messages need RESP3",
+                definite=True,
+            )
         self.commands += 1
         await self._stream.send_subscription(verb, channel)
 
@@ -151,7 +156,7 @@ class Wire:
     def post(self, packed: bytes) -> "asyncio.Future[Any] | None":
         """Send a packed command now; `None` when there is no open connection that takes it now."""
         stream = self._stream
-        if stream is None or stream.paused or self._line:
+        if stream is None or stream.paused or self._backlog:
             return None
         self.commands += 1
         return stream.send(packed)
@@ -166,10 +171,10 @@ class Wire:
     def _opened(self, task: "asyncio.Task[None]") -> None:
         self._opening = None
         if task.cancelled():
-            self._send_home(BackendUnavailable("the connection was closed", definite=True))
+            self._fail_backlog(BackendUnavailable("the connection was closed", definite=True))
         elif (error := task.exception()) is not None:
-            self._send_home(error)
-        elif self._line and self._stream is None:
+            self._fail_backlog(error)
+        elif self._backlog and self._stream is None:
             self._start_opening()  # lost again already
 
     async def _connect(self) -> None:
@@ -189,12 +194,17 @@ class Wire:
             connection = await self._opener()
         except Exception as error:
             raise error_from_redis_py(error) from error
+        pushes = int(connection.protocol) == 3
         stream = Stream(
-            self, take_over(connection), call_timeout=self._call_timeout, stay_awake=self._stay_awake
+            self,
+            take_over(connection),
+            pushes=pushes,
+            call_timeout=self._call_timeout,
+            stay_awake=self._stay_awake,
         )
         if self.on_open is not None:
             try:
-                # The hook finds the stream open; whoever stands in line waits for it.
+                # The hook finds the stream open; the backlog waits for it.
                 self._stream = stream
                 await self.on_open(self)
             except BaseException as error:
@@ -204,7 +214,7 @@ class Wire:
             raise BackendUnavailable("the connection was lost while it was set up")
         self._stream = stream
         self._was_open = True
-        self.serve_line()
+        self.send_backlog()
 
     def pushed(self, message: list[Any]) -> None:
         if self.on_push is not None:
@@ -215,7 +225,7 @@ class Wire:
             self._stream = None
             if self._closed:
                 return
-            if self._line:
+            if self._backlog:
                 self._start_opening()
             if self.on_lost is not None:
                 self.on_lost()
@@ -231,7 +241,7 @@ class Wire:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait((self._opening,))
-        self._send_home(BackendUnavailable("the connection was closed", definite=True))
+        self._fail_backlog(BackendUnavailable("the connection was closed", definite=True))
         if self._stream is not None:
             self._stream.close(BackendUnavailable("the connection was closed"))
             await asyncio.sleep(0)  # one turn of the loop, in which the transport closes its socket

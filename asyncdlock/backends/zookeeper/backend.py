@@ -6,7 +6,6 @@ sees what the create did, and nothing needs to be waited for before it is undone
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Sequence
 
@@ -17,15 +16,17 @@ from kazoo.exceptions import (
     SessionMovedError,
     ZookeeperError,
 )
-from kazoo.protocol.serialization import Delete, GetData, Sync
+from kazoo.protocol.serialization import Delete
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from asyncdlock.backends.zookeeper.names import ROOT, NotQueued
 from asyncdlock.backends.zookeeper.parents import Parents
 from asyncdlock.backends.zookeeper.place import Place
 from asyncdlock.backends.zookeeper.queues import Queues, look, passed
+from asyncdlock.backends.zookeeper.renewal import renewed
 from asyncdlock.backends.zookeeper.session import Ensemble, Session
-from asyncdlock.backends.zookeeper.wire import Future, Tally
+from asyncdlock.backends.zookeeper.sessions import Sessions
+from asyncdlock.backends.zookeeper.wire import Tally, Wire
 from asyncdlock.errors import BackendError, LockError
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
 
@@ -40,7 +41,7 @@ _UNCERTAIN = (ConnectionLoss, SessionMovedError)
 
 
 class ZooKeeperBackend:
-    """Locks in one ensemble. A TTL is the timeout of a session; claims of one TTL share one session."""
+    """Locks in one ensemble. A TTL is the timeout of a session; claims of similar TTLs share one."""
 
     name = "zookeeper"
     capabilities = Capabilities(fencing=True, fifo=True, push_wakeup=True, shared=True, min_ttl=0.2)
@@ -54,14 +55,13 @@ class ZooKeeperBackend:
         local_queue: bool = True,
         local_handoffs: int = 0,
     ) -> None:
-        self._ensemble = ensemble
         self._chroot = chroot
         acl = OPEN_ACL_UNSAFE if ensemble.credentials is None else CREATOR_ALL_ACL
         self._queues = Queues(Parents(chroot, acl, containers=containers), acl)
-        self._sessions: dict[float, Session] = {}
         self._places: dict[str, Place] = {}
         self._lapsing: set[asyncio.Task[None]] = set()
         self._tally = Tally()
+        self._sessions = Sessions(ensemble, self._tally)
         self.local_queue = local_queue
         self.local_handoffs = local_handoffs
 
@@ -97,17 +97,21 @@ class ZooKeeperBackend:
         try:
             return await self._take(place, reserve, patient=patient)
         except BackendError as error:
+            if place.sent:  # whatever failed now, the node may have been made before
+                error.definite = False
             if error.definite:  # then nobody calls release
-                self._places.pop(claim.owner, None)
+                self._forget(place)
             raise
 
     async def _take(self, place: Place, reserve: int, *, patient: bool) -> Grant | None:
         while True:
             try:
-                session = place.session or self._session(place.claim.ttl)
+                if place.session is None:
+                    place.enter(self._sessions.for_ttl(place.claim.ttl))
+                session = place.session
+                assert session is not None
                 wire = await session.wire()
                 _check_ttl(place.claim, session)
-                place.session = session
                 noted = time.monotonic()
                 queue = await (self._queues.join(place, wire) if place.node is None else look(place, wire))
                 assert place.node is not None
@@ -144,50 +148,12 @@ class ZooKeeperBackend:
     # Holding it
 
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
-        """One `sync` per session answers for all its grants, plus one look at each node not guarded yet.
-
-        A session that is without a server is UNKNOWN at once; waiting is the caller's business.
-        """
-        states = [LeaseState.LOST] * len(grants)
         noted = time.monotonic()
-        syncs: dict[Session, Future] = {}
-        looks: dict[Place, Future] = {}
-        asked: list[tuple[int, Place, Session]] = []
-        for index, grant in enumerate(grants):
-            place = self._places.get(grant.claim.owner)
-            if place is None or not place.granted or place.session is None or place.session.expired:
-                continue
-            states[index] = LeaseState.UNKNOWN
-            session, wire = place.session, place.session.wire_now()
-            if wire is None:
-                continue
-            if session not in syncs:
-                syncs[session] = wire.send(Sync(self._chroot + ROOT))
-            if not place.guarded:
-                place.guarded = True
-                session.watch(place.path, place.unguard)
-                looks[place] = wire.send(GetData(place.path, True))
-            asked.append((index, place, session))
-        if not asked:
-            return states
-        try:
-            await asyncio.wait([*syncs.values(), *looks.values()])
-        finally:
-            for place, look in looks.items():
-                if not look.done() or look.exception() is not None:
-                    place.guarded = False
-        touched = []
-        for index, place, session in asked:
-            states[index] = _lease_state(syncs[session], looks.get(place))
-            if states[index] is not LeaseState.RENEWED or not place.granted:
-                continue
-            if place.guarded:
+        places = [self._places.get(grant.claim.owner) for grant in grants]
+        states = await renewed(places, self._chroot + ROOT)
+        for place, state in zip(places, states, strict=True):
+            if state is LeaseState.RENEWED and place is not None and place.granted:
                 self._arm(place, noted)
-            else:  # an event for the node came before the answer: see what happened to it
-                touched.append(index)
-        if touched:
-            for index, state in zip(touched, await self.renew([grants[i] for i in touched]), strict=True):
-                states[index] = state
         return states
 
     def _arm(self, place: Place, noted: float) -> None:
@@ -214,46 +180,64 @@ class ZooKeeperBackend:
     async def release(self, claim: Claim) -> bool:
         """As the protocol says: the node is found by its owner when its name is not known.
 
-        A cancellation leaves open whether the node is gone; calling again is safe.
+        A cancellation or an error leaves open whether the node is gone; calling again finds out.
         """
         place = self._places.pop(claim.owner, None)
-        owned = True
         if place is None:
             place = Place(claim, self._chroot)
-            place.sent = True
-        elif place.sent:
-            owned = place.granted
+            place.sent = place.owned = True
         else:
-            return False
-        place.granted = False
-        if place.timer is not None:
-            place.timer.cancel()
-        if place.session is not None:
-            place.session.unwatch(place.path, place.unguard)
-        return await self._remove(place) and owned
+            place.stop()
+        removed = False
+        try:
+            if place.sent:
+                removed = await self._remove(place)
+        except BaseException:
+            self._keep_for_later(place)
+            raise
+        place.leave()
+        return removed and place.owned
+
+    def _keep_for_later(self, place: Place) -> None:
+        """Somebody may call release again; after a TTL nobody does."""
+        owner = place.claim.owner
+        self._places[owner] = place
+        place.timer = asyncio.get_running_loop().call_later(place.claim.ttl, self._forget, place)
+
+    def _forget(self, place: Place) -> None:
+        if self._places.get(place.claim.owner) is place:
+            del self._places[place.claim.owner]
+            place.leave()
 
     async def _remove(self, place: Place) -> bool:
-        """Delete every node of the claim; False when there was none."""
-        unanswered = False
+        """Delete every node of the claim; False when there was none.
+
+        :raises BackendError: the servers failed, or it cannot be known which of the two it was.
+        """
         while True:
-            session = place.session or self._session(place.claim.ttl)
+            session = place.session or self._sessions.for_ttl(place.claim.ttl)
             try:
                 wire = await session.wire()
                 if place.node is not None:
                     nodes = [place.node]
                 else:
                     nodes = (await look(place, wire)).named(place.prefix)
-                removed = False
-                for request in [wire.send(Delete(f"{place.parent}/{node}", _ANY_VERSION)) for node in nodes]:
-                    removed |= await _deleted(request)
+                if await _delete(place, wire, nodes):
+                    return True
+                if place.unanswered and place.session is None:
+                    raise place.unknown()
                 # A deletion whose reply was lost has happened if the node is gone while its session lives:
                 # nobody else deletes it.
-                return removed or unanswered
+                return place.unanswered
             except SessionExpiredError:
-                if place.session is not None:
-                    return False
+                if place.session is None:
+                    continue
+                if place.unanswered:
+                    place.unanswered = False  # from now on it is certain that nothing is left
+                    raise place.unknown() from None
+                return False
             except _UNCERTAIN:
-                unanswered = place.session is not None and place.node is not None
+                pass
             except ZookeeperError as error:
                 raise place.failure(error) from None
 
@@ -274,22 +258,7 @@ class ZooKeeperBackend:
             if place.timer is not None:
                 place.timer.cancel()
         self._places.clear()
-        sessions = [session.aclose() for session in self._sessions.values()]
-        self._sessions.clear()
-        await asyncio.gather(*sessions)
-
-    def _session(self, ttl: float) -> Session:
-        timeout = _session_timeout(ttl)
-        session = self._sessions.get(timeout)
-        if session is None or session.over:
-            self._sessions[timeout] = session = Session(self._ensemble, timeout, self._tally)
-        return session
-
-
-def _session_timeout(ttl: float) -> float:
-    """The TTL rounded up to two significant digits: programs that compute their TTLs share sessions too."""
-    step = 10.0 ** (math.floor(math.log10(ttl)) - 1)
-    return round(math.ceil(ttl / step - 1e-9) * step, 3)
+        await self._sessions.aclose()
 
 
 def _check_ttl(claim: Claim, session: Session) -> None:
@@ -300,18 +269,14 @@ def _check_ttl(claim: Claim, session: Session) -> None:
         )
 
 
-async def _deleted(request: Future) -> bool:
-    try:
-        await request
-    except NoNodeError:
-        return False
-    return True
-
-
-def _lease_state(synced: Future, look: Future | None) -> LeaseState:
-    for error in (synced.exception(), look.exception() if look is not None else None):
-        if isinstance(error, NoNodeError | SessionExpiredError):
-            return LeaseState.LOST
-        if error is not None:
-            return LeaseState.UNKNOWN
-    return LeaseState.RENEWED
+async def _delete(place: Place, wire: Wire, nodes: Sequence[str]) -> bool:
+    """Whether any of `nodes` was there; `place.unanswered` stays true when the answer did not come."""
+    before = place.unanswered
+    place.unanswered = before or bool(nodes)
+    removed = False
+    for request in [wire.send(Delete(f"{place.parent}/{node}", _ANY_VERSION)) for node in nodes]:
+        with contextlib.suppress(NoNodeError):
+            await request
+            removed = True
+    place.unanswered = before
+    return removed

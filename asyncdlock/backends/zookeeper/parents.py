@@ -3,11 +3,12 @@
 import asyncio
 from typing import Any
 
-from kazoo.exceptions import ConnectionLoss, SessionExpiredError, ZookeeperError
+from kazoo.exceptions import ConnectionLoss, NoAuthError, SessionExpiredError, ZookeeperError
 from kazoo.protocol.serialization import Create
 
 from asyncdlock.backends.zookeeper.names import ROOT
-from asyncdlock.backends.zookeeper.wire import CreateContainer, Wire
+from asyncdlock.backends.zookeeper.records import CreateContainer
+from asyncdlock.backends.zookeeper.wire import Wire
 
 _REMEMBERED = 65_536
 
@@ -34,21 +35,26 @@ class Parents:
         self._known.add(parent)
         wire.post(self._creation(parent))
 
-    async def make(self, wire: Wire, parent: str) -> None:
+    async def make(self, wire: Wire, parent: str) -> NoAuthError | None:
         """Create `parent` and everything above it that is missing.
 
-        Errors that concern one node, such as that it exists, are left to the caller's next attempt.
+        Errors that concern one node, such as that it exists, are left to the caller's next attempt. That
+        one may not be created is returned: it is of no concern if the node exists already.
 
         :raises ConnectionLoss, SessionExpiredError: as every request does.
         """
         requests = [wire.send(self._creation(path)) for path in _ancestors(parent)]
         await asyncio.wait(requests)
+        refusal = None
         for request in requests:
             error = request.exception()
             if isinstance(error, ConnectionLoss | SessionExpiredError) or (
                 error is not None and not isinstance(error, ZookeeperError)
             ):
                 raise error
+            if isinstance(error, NoAuthError):
+                refusal = error
+        return refusal
 
     def _creation(self, path: str) -> Any:
         if self._containers and path not in self._lasting:

@@ -6,7 +6,7 @@ from kazoo.exceptions import NoAuthError, ZookeeperError
 
 from asyncdlock.backends.zookeeper.names import parent_of, prefix_of
 from asyncdlock.backends.zookeeper.session import Session
-from asyncdlock.errors import BackendError
+from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import Claim
 
 
@@ -18,11 +18,13 @@ class Place:
         "granted",
         "guarded",
         "node",
+        "owned",
         "parent",
         "prefix",
         "sent",
         "session",
         "timer",
+        "unanswered",
         "zxid",
     )
 
@@ -31,12 +33,24 @@ class Place:
         self.parent = chroot + parent_of(claim.key)
         self.prefix = prefix_of(claim.owner)
         self.granted = False
+        self.owned = False
+        """It was granted, and not given up before it was released."""
+        self.unanswered = False
+        """A deletion was sent whose reply did not come: the node may be gone by it."""
         self.timer: asyncio.TimerHandle | None = None
+        self.session: Session | None = None
         self.leave()
+
+    def enter(self, session: Session) -> None:
+        """Use `session`, which is kept for that long."""
+        self.session = session
+        session.enter()
 
     def leave(self) -> None:
         """There is no node, and none under way."""
-        self.session: Session | None = None
+        if self.session is not None:
+            self.session.leave()
+        self.session = None
         self.node: str | None = None
         self.zxid = 0
         self.sent = False
@@ -45,8 +59,22 @@ class Place:
         """The server will tell when the node goes."""
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the lease is certainly gone, as far as this client knows."""
+        return not self.granted or self.session is None or self.session.expired
+
+    @property
     def path(self) -> str:
         return f"{self.parent}/{self.node}"
+
+    def stop(self) -> None:
+        """The lease is not kept any longer; the node may still be there."""
+        self.owned = self.owned or self.granted
+        self.granted = False
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.session is not None:
+            self.session.unwatch(self.path, self.unguard)
 
     def unguard(self, _: bool) -> None:
         """A watcher: the next renewal looks at the node again."""
@@ -59,3 +87,10 @@ class Place:
         else:
             message = f"ZooKeeper refused a request for {self.parent}: {type(error).__name__}"
         return BackendError(message, definite=not self.sent)
+
+    def unknown(self) -> BackendError:
+        """The deletion may have come before the end of the lease or after it."""
+        return BackendUnavailable(
+            f"whether {self.claim.key!r} was still owned when it was released cannot be known: "
+            "the connection to ZooKeeper was lost meanwhile"
+        )

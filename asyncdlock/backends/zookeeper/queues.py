@@ -11,7 +11,13 @@ A session answers its requests in order, and a write after a majority has it. So
 import asyncio
 from typing import Any
 
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import (
+    ConnectionLoss,
+    NoNodeError,
+    SessionExpiredError,
+    SessionMovedError,
+    ZookeeperError,
+)
 from kazoo.protocol.serialization import Create2, GetData, Sync
 
 from asyncdlock.backends.zookeeper.names import LAST_SEQUENCE, Contenders, sequence_of
@@ -41,6 +47,7 @@ class Queues:
         node = Create2(
             f"{place.parent}/{place.prefix}", place.claim.owner.encode(), self._acl, _EPHEMERAL_SEQUENTIAL
         )
+        refusal: ZookeeperError | None = None
         for _ in range(_JOIN_TRIES):
             self._parents.prepare(wire, place.parent)
             created = wire.send(node)
@@ -48,10 +55,17 @@ class Queues:
             place.sent = True
             try:
                 path, stat = await created
+            except (ConnectionLoss, SessionExpiredError, SessionMovedError):
+                raise
             except NoNodeError:
                 place.sent = False
-                await self._parents.make(wire, place.parent)
+                if refusal is not None:
+                    raise refusal from None
+                refusal = await self._parents.make(wire, place.parent)
                 continue
+            except ZookeeperError:
+                place.sent = False  # the server has said so: there is nothing to take back
+                raise
             place.node, place.zxid = path.rpartition("/")[2], stat.czxid
             if not 0 <= sequence_of(place.node) < LAST_SEQUENCE:
                 raise BackendError(

@@ -6,6 +6,7 @@ on purpose: a loop that is stuck for longer than the session's timeout loses the
 
 import asyncio
 import logging
+import math
 import random
 import ssl
 import time
@@ -16,7 +17,8 @@ from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredErro
 from kazoo.protocol.serialization import Connect
 
 from asyncdlock._backoff import jittered
-from asyncdlock.backends.zookeeper.wire import RemoveDataWatch, Tally, Wire
+from asyncdlock.backends.zookeeper.records import RemoveDataWatch
+from asyncdlock.backends.zookeeper.wire import Tally, Wire
 from asyncdlock.errors import BackendError, BackendUnavailable
 
 _log = logging.getLogger("asyncdlock")
@@ -43,9 +45,9 @@ class Ensemble:
 
 
 class Session:
-    """Alive from the first `wire()` until it expires, is given up or is closed; never comes back then."""
+    """Alive until it expires, is given up, is closed, or was `idle` for that long; never comes back then."""
 
-    def __init__(self, ensemble: Ensemble, timeout: float, tally: Tally) -> None:
+    def __init__(self, ensemble: Ensemble, timeout: float, tally: Tally, *, idle: float = math.inf) -> None:
         self._ensemble = ensemble
         self._tally = tally
         self._hosts = random.sample(list(ensemble.hosts), len(ensemble.hosts))
@@ -54,19 +56,28 @@ class Session:
         self._watchers: dict[str, set[Watcher]] = {}
         self._password = _NO_PASSWORD
         self._last_zxid = 0
-        self._keeper = asyncio.get_running_loop().create_task(
-            self._keep(), name="asyncdlock zookeeper session"
-        )
+        self._failure: BackendError | None = None
+        self._idle = idle
+        self._users = 0
+        self._unused_since = time.monotonic()
         self.id = 0
         self.timeout = timeout
         """What the server agreed to, in seconds, once connected."""
-        self._failure: BackendError | None = None
         self.expired = False
         """The server has said so: every node of this session is gone."""
+        # Last: an eager task factory runs it at once.
+        self._keeper = asyncio.get_running_loop().create_task(
+            self._keep(), name="asyncdlock zookeeper session"
+        )
 
     @property
     def over(self) -> bool:
         return self.expired or self._failure is not None
+
+    @property
+    def ended(self) -> bool:
+        """It is over, and nothing of it is under way any more."""
+        return self._keeper.done()
 
     def wire_now(self) -> Wire | None:
         """The connection; None while there is none, and the session may live or not."""
@@ -85,6 +96,14 @@ class Session:
                 raise type(self._failure)(str(self._failure), definite=self._failure.definite)
             await self._settled.wait()
         return self._wire
+
+    def enter(self) -> None:
+        """Somebody uses the session from now on: it is kept until as many have left."""
+        self._users += 1
+
+    def leave(self) -> None:
+        self._users -= 1
+        self._unused_since = time.monotonic()
 
     # Watches
 
@@ -158,6 +177,9 @@ class Session:
                     await wire.closed
                 continue
             if now >= wire.sent_at + quiet:
+                if not self._users and now >= self._unused_since + self._idle:
+                    await self._end(wire)
+                    continue
                 wire.ping()
                 await asyncio.sleep(0)  # until it is written
                 continue
@@ -199,8 +221,10 @@ class Session:
                 except TimeoutError:
                     if left >= attempt or not reason:  # else it had no fair chance
                         reason = f"{host[0]}:{host[1]} did not answer in time"
-                except ConnectionLoss:
+                except (ConnectionLoss, ConnectionResetError, BrokenPipeError):
                     reason = f"{host[0]}:{host[1]} closed the connection"
+                    if not self.id:
+                        reason += ", as it does with more than its maxClientCnxns from one address"
                 except OSError as error:
                     reason = f"{host[0]}:{host[1]}: {error.strerror or error}"
             if time.monotonic() + delay >= give_up:
@@ -242,18 +266,22 @@ class Session:
         except AuthFailedError:
             raise BackendError("ZooKeeper refused the user and password of the URL", definite=True) from None
 
+    async def _end(self, wire: Wire) -> None:
+        self._failure = self._failure or BackendUnavailable("this lock client is closed", definite=True)
+        wire.close_session()
+        await asyncio.wait((wire.closed,), timeout=_CLOSE_WITHIN)
+        wire.abort()
+        await wire.closed
+
     async def aclose(self) -> None:
         """End the session, and with it every node that it created.
 
         Without a connection nothing can be sent, and the server ends the session after its timeout.
         """
         wire = self._wire
-        self._failure = self._failure or BackendUnavailable("this lock client is closed", definite=True)
         if wire is not None:
-            wire.close_session()
-            await asyncio.wait((wire.closed,), timeout=_CLOSE_WITHIN)
-            wire.abort()
-            await wire.closed
+            await self._end(wire)
+        self._failure = self._failure or BackendUnavailable("this lock client is closed", definite=True)
         self._keeper.cancel()
         await asyncio.wait((self._keeper,))
         self._settled.set()

@@ -1,7 +1,7 @@
 """One connection to one ZooKeeper server, shared by all tasks: one write a loop tick, replies in order.
 
 Knows frames, request numbers and watch events, nothing of sessions or locks. The records themselves and the
-errors are kazoo's; the two that kazoo lacks stand here.
+errors are kazoo's; those that kazoo lacks stand in `records.py`.
 
 Why not kazoo's own connection: it lives in threads, builds a selector for each request, and keeps a session
 alive while the event loop that does the work is stuck. See docs/backends/zookeeper.md for the measurement.
@@ -12,8 +12,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from kazoo.exceptions import (
     EXCEPTIONS,
@@ -26,14 +25,14 @@ from kazoo.protocol.serialization import (
     Auth,
     CloseInstance,
     Connect,
-    Create,
     GetChildren,
     PingInstance,
     Watch,
-    write_string,
 )
 
+from asyncdlock import _process
 from asyncdlock.backends.zookeeper.names import Contenders
+from asyncdlock.backends.zookeeper.records import Record
 
 Future = asyncio.Future[Any]
 
@@ -44,39 +43,6 @@ _MAX_FRAME = 1 << 28
 
 _WATCH_XID, _PING_XID, _AUTH_XID = -1, -2, -4
 _LAST_XID = 2**31 - 1
-
-
-class Record(Protocol):
-    """A request of the protocol."""
-
-    type: int
-
-    def serialize(self) -> bytes | bytearray: ...
-
-
-@dataclass(frozen=True, slots=True)
-class CreateContainer:
-    """Create a node that the server removes once its last child is gone (ZooKeeper 3.5)."""
-
-    path: str
-    acl: list[Any]
-    type = 19
-
-    def serialize(self) -> bytes | bytearray:
-        record: bytearray = Create(self.path, b"", self.acl, 4).serialize()  # flag 4: container
-        return record
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveDataWatch:
-    """Take back a watch that is no longer wanted (ZooKeeper 3.5)."""
-
-    path: str
-    type = 18
-
-    def serialize(self) -> bytes | bytearray:
-        path: bytes = write_string(self.path)
-        return path + _LENGTH.pack(2)  # WatcherType.DATA
 
 
 class Tally:
@@ -120,8 +86,13 @@ class Wire(asyncio.Protocol):
 
     # Opening
 
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        return self._transport
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        _process.cut_in_child(self)
 
     async def greet(self, greeting: Any) -> Any:
         """Open or resume a session; the server's answer.

@@ -22,14 +22,14 @@ class Script:
 
     A request names the script (EVALSHA); `in_full` makes it one that brings the text along (EVAL).
 
-    `done` is what to make of an empty reply (0) to a repetition, when the reply to the first request
-    was lost: there was nothing left to do because the first request had done it.
+    `once`: what it does can be done once only. An empty reply (0) to a repetition, when the reply to the
+    first request was lost, may mean that the first had done it or that there was nothing to do.
     """
 
-    __slots__ = ("_by_name", "_in_full", "_name", "done", "source")
+    __slots__ = ("_by_name", "_in_full", "_name", "once", "source")
 
-    def __init__(self, *file_names: str, done: int = 0) -> None:
-        self.done = done
+    def __init__(self, *file_names: str, once: bool = False) -> None:
+        self.once = once
         folder = files(__name__)
         self.source = "\n".join((folder / name).read_text("utf-8") for name in file_names)
         # Redis names scripts by SHA-1: an address, not a secret.

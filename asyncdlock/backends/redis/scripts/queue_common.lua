@@ -3,7 +3,8 @@
 -- ARGV: owner, ttl in ms, fences per grant, patience in ms, PUBLISH or SPUBLISH, channel prefix, …
 --
 -- queue:    sorted set of "owner ttl fences", by order of arrival
--- sessions: hash of session -> server time in ms until which it counts as alive, and `seq`, the last arrival
+-- sessions: hash of session -> server time in ms until which it counts as alive, `patience session` -> its patience
+--           in ms, and `seq`, the last arrival
 --
 -- A session is the common start of the owners of one client, and the end of its channel's name.
 
@@ -43,9 +44,15 @@ local function tell(owner, fence)
 end
 
 -- Whether a process has spoken lately, by its own measure of patience. One that is frozen or cut off has not.
+-- A time too far ahead was said before the server's clock was set back, and is not believed.
 local function speaks(session)
-  local last = redis.call('HGET', SESSIONS, session)
-  return last and now_ms() <= tonumber(last)
+  local last = tonumber(redis.call('HGET', SESSIONS, session) or 0)
+  local ahead = last - now_ms()
+  if ahead > 2 * PATIENCE then
+    -- Unless that process is more patient than we are.
+    return ahead <= 2 * tonumber(redis.call('HGET', SESSIONS, 'patience ' .. session) or 0)
+  end
+  return ahead >= 0
 end
 
 -- Give the lock to the first waiter that lives.
@@ -80,21 +87,28 @@ end
 -- Our process lives, and what the queue consists of lasts a while longer; not said again when it was said just now.
 local function speak(now)
   local last = redis.call('HGET', SESSIONS, session_of(OWNER))
-  if last and tonumber(last) > now + 0.9 * PATIENCE then
+  local ahead = tonumber(last or 0) - now
+  if ahead > 0.9 * PATIENCE and ahead <= tonumber(PATIENCE) then
     return
   end
-  redis.call('HSET', SESSIONS, session_of(OWNER), string.format('%.0f', now + PATIENCE))
+  local session = session_of(OWNER)
+  redis.call('HSET', SESSIONS, session, string.format('%.0f', now + PATIENCE), 'patience ' .. session, PATIENCE)
+  -- Never shortened: others may be more patient.
   local lasts = math.max(60000, 20 * PATIENCE)
-  redis.call('PEXPIRE', SESSIONS, lasts)
-  redis.call('PEXPIRE', QUEUE, lasts)
+  for _, name in ipairs({SESSIONS, QUEUE}) do
+    if redis.call('PTTL', name) < lasts then
+      redis.call('PEXPIRE', name, lasts)
+    end
+  end
 end
 
 -- A queue that is never empty outlives most of those who ever waited in it: forget the silent ones.
 local function forget_silent(now)
   local fields = redis.call('HGETALL', SESSIONS)
   for i = 1, #fields, 2 do
-    if fields[i] ~= 'seq' and tonumber(fields[i + 1]) < now then
-      redis.call('HDEL', SESSIONS, fields[i])
+    local session = fields[i]
+    if #session == 23 and tonumber(fields[i + 1]) < now then
+      redis.call('HDEL', SESSIONS, session, 'patience ' .. session)
     end
   end
 end

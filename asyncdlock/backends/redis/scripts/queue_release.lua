@@ -3,9 +3,10 @@
 --             grant and no later one
 -- Returns 0 when the lock was not owned, 1 when it was, or {owner, fence} of a grant to our session.
 
-local owned = redis.call('GET', LOCK) == OWNER
+-- pcall: a key that became another type is not ours either.
+local owned = redis.pcall('GET', LOCK) == OWNER
 if not owned or ARGV[7] and redis.call('GET', FENCE) ~= ARGV[7] then
-  redis.call('ZREM', QUEUE, MEMBER)
+  redis.pcall('ZREM', QUEUE, MEMBER)
   if redis.call('EXISTS', QUEUE) == 0 then
     redis.call('DEL', SESSIONS)
   end

@@ -1,4 +1,4 @@
-"""Keeps the event loop awake for the moment that a near server takes to answer.
+"""Busy polling: keeps the event loop awake for the moment that a near server takes to answer.
 
 A loop with nothing to do sleeps until the reply comes, and to be woken costs more than the server's
 work: a core that went to sleep answers late, with cold caches. So for a tenth of a millisecond after a
@@ -26,8 +26,8 @@ _MOST_MISSES = 10
 """That count: at most 2^10 - 1 requests in a row go without, for the distance of a server may change."""
 
 
-class Awake:
-    """Stays awake for the replies of one connection; `pending` are those that are due."""
+class BusyPoll:
+    """Polls for the replies of one connection; `pending` are those that are due."""
 
     __slots__ = ("_call_soon", "_looking", "_misses", "_pending", "_until", "_without", "waits")
 

@@ -1,0 +1,58 @@
+"""What a client and all its holdings share: the backend, the counts, the watchdog, the clean-up."""
+
+from typing import TYPE_CHECKING
+
+from asyncdlock import _process
+from asyncdlock._callers import Callers
+from asyncdlock._cleanup import Cleanup
+from asyncdlock._local_queue import LocalQueue
+from asyncdlock._watchdog import Watchdog
+from asyncdlock.backend import Backend
+from asyncdlock.metrics import Metrics
+
+if TYPE_CHECKING:
+    from asyncdlock._holding import Holding
+
+
+class Core:
+    """The machinery of one client."""
+
+    __slots__ = (
+        "__weakref__",
+        "backend",
+        "callers",
+        "cleanup",
+        "closed",
+        "foreign",
+        "metrics",
+        "queue",
+        "releasing",
+        "watchdog",
+    )
+
+    def __init__(self, backend: Backend, metrics: Metrics) -> None:
+        self.backend = backend
+        self.queue = backend if isinstance(backend, LocalQueue) else None
+        self.metrics = metrics
+        self.callers = Callers()
+        self.cleanup = Cleanup(backend)
+        self.watchdog = Watchdog(backend, metrics)
+        self.releasing: set[Holding] = set()
+        """Holdings whose release is under way."""
+        self.closed = False
+        self.foreign = False
+        """Inherited over a fork: it belongs to the parent."""
+        _process.disown_in_child(self)
+
+    def close(self) -> None:
+        """Refuse every later call."""
+        self.closed = True
+        self.callers.refusal = "this client is closed; connect() again"
+
+    def disown(self) -> None:
+        """This process is a child of the one that the client belongs to: nothing may be sent from here."""
+        self.foreign = True
+        self.callers.refusal = "this client belongs to another process; connect() after fork"
+        self.cleanup.disown()
+        for holding in (*self.watchdog.watched(), *self.releasing):
+            holding.disown()

@@ -1,0 +1,84 @@
+"""From what a backend grants to a grant that can be relied on: in time, and with a fence that rises."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from asyncdlock._core import Core
+from asyncdlock._fence_memory import FenceMemory
+from asyncdlock.errors import BackendUnavailable
+from asyncdlock.types import Claim, Grant
+
+_log = logging.getLogger("asyncdlock")
+
+_TRIES = 4
+_TOO_SLOW = "never for longer than the answer took: its ttl of {ttl:g} s is too short for this server"
+_LOSES_DATA = "its fences ran backwards each time: its server goes on losing data"
+
+Verb = Callable[[Claim], Awaitable[Grant | None]]
+
+
+class Grants:
+    """Judges the grants of one client, and asks again for those that are of no use."""
+
+    __slots__ = ("_core", "_fences", "_new_owner", "rises")
+
+    def __init__(self, core: Core, new_owner: Callable[[], str]) -> None:
+        self._core = core
+        self._new_owner = new_owner
+        self._fences = FenceMemory()
+        self.rises = self._fences.rises
+        """Note the fence of a grant; whether it is above what was seen before."""
+
+    async def win(self, verb: Verb, claim: Claim) -> Grant | None:
+        """What `verb` grants, once it is a grant to rely on."""
+        grant = await verb(claim)
+        return grant if grant is None or self.sound(grant) else await self.win_again(verb, grant)
+
+    def sound(self, grant: Grant) -> bool:
+        """Whether the lease can be relied on still, and its fence is above all that were seen."""
+        return grant.expires_at > time.monotonic() and self.rises(grant.claim.key, grant.fence)
+
+    async def win_again(self, verb: Verb, grant: Grant) -> Grant | None:
+        """Give back a grant that is not sound, and ask for another."""
+        core = self._core
+        key, _, ttl = grant.claim
+        why = ""
+        for _ in range(_TRIES):
+            if grant.expires_at <= time.monotonic():
+                # The answer took longer than the lease lasts: to return it would be to lie.
+                why = _TOO_SLOW.format(ttl=ttl)
+            elif await self._counter_raised(grant):
+                why = _LOSES_DATA
+            else:
+                return grant
+            await core.backend.release(grant.claim)
+            # With an owner of its own: what is late of the first try cannot touch the next one.
+            claim = Claim(key, self._new_owner(), ttl)
+            try:
+                again = await verb(claim)
+            except BaseException:
+                core.cleanup.give_back(claim)
+                raise
+            if again is None or self.sound(again):
+                return again
+            grant = again
+        await core.backend.release(grant.claim)
+        raise BackendUnavailable(f"{key!r} was granted {_TRIES + 1} times, but {why}")
+
+    async def _counter_raised(self, grant: Grant) -> bool:
+        """The server handed out a fence that this client has seen pass: it lost data.
+
+        Where the counter can be lifted above what we know, do so before the lock is given back, to be taken
+        again: neither this caller nor the next one sees its fences run backwards. Elsewhere the resource
+        will refuse them.
+        """
+        core = self._core
+        key = grant.claim.key
+        highest = self._fences.highest(key)
+        core.metrics.fence_regressions += 1
+        _log.error("the fence of %r went back from %d to %d: its server lost data", key, highest, grant.fence)
+        if not core.backend.capabilities.fence_floor:
+            return False
+        await core.backend.raise_fence(key, highest)
+        return True

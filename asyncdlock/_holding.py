@@ -1,0 +1,200 @@
+"""One holding of a lock, from its grant to its end: the state behind a Handle.
+
+The deadline moves for a confirmed renewal only. What ends a holding is told to whoever waits to know, and to
+the dead man's switch of `hold()`.
+"""
+
+import asyncio
+import enum
+import math
+import sys
+import time
+import warnings
+from typing import TYPE_CHECKING
+
+from asyncdlock.errors import BackendError, LockLost
+from asyncdlock.types import Grant
+
+if TYPE_CHECKING:
+    from asyncdlock._core import Core
+
+RAN_OUT = "its lease ran out before it was renewed"
+NOT_OWNED = "the server says that it is owned by another or expired"
+
+
+class State(enum.Enum):
+    """Where a holding is in its life."""
+
+    HELD = "held"
+    LOST = "lost"
+    """The lease is over, or not known to be alive. Something may be left on the server."""
+    TAKEN = "lost, as its release found"
+    """Lost, and nothing is left to give back."""
+    RELEASING = "being released"
+    """Asked back, without an answer so far; after an error it may be asked again."""
+    RELEASED = "released"
+
+
+HELD = State.HELD
+_LOST, _TAKEN = State.LOST, State.TAKEN
+_RELEASING, _RELEASED = State.RELEASING, State.RELEASED
+
+
+class Holding:
+    """All mutable state of one holding."""
+
+    __slots__ = (
+        "_ended",
+        "_reason",
+        "bucket",
+        "core",
+        "deadman",
+        "expires_at",
+        "grant",
+        "granted_at",
+        "renew_until",
+        "state",
+        "where",
+    )
+
+    def __init__(self, core: "Core", grant: Grant, now: float, renew_until: float) -> None:
+        self.core = core
+        self.grant = grant
+        self.granted_at = now
+        self.expires_at = grant.expires_at
+        self.state = HELD
+        self.deadman: asyncio.Timeout | None = None
+        """The timer of `hold()`, which follows the deadline."""
+        # Both belong to the watchdog: until when it may renew, and where in its wheel this holding is.
+        self.renew_until = renew_until
+        self.bucket: set[Holding] | None = None
+        self.where: str | None = None
+        """The line that acquired it, noted in debug mode only."""
+        self._reason = ""
+        self._ended: asyncio.Future[bool] | None = None
+
+    @property
+    def held(self) -> bool:
+        return self.state is HELD and time.monotonic() < self.expires_at
+
+    @property
+    def was_lost(self) -> bool:
+        return self.state is _LOST or self.state is _TAKEN
+
+    @property
+    def was_released(self) -> bool:
+        """Nothing is left to give back, or somebody else sees to it."""
+        return self.state is _RELEASED or self.state is _TAKEN
+
+    def check(self) -> None:
+        """:raises LockLost: the lease is lost, has run out, or was released."""
+        if self.held:
+            return
+        self.lose(RAN_OUT)
+        raise self.lost_error()
+
+    def lost_error(self) -> LockLost:
+        key, owner, _ = self.grant.claim
+        fence = self.grant.fence
+        how = f"was lost: {self._reason}" if self.was_lost else "was released"
+        return LockLost(f"lock {key!r} (fence {fence}) {how}", key=key, owner=owner, fence=fence)
+
+    def about(self, error: BackendError) -> BackendError:
+        """`error`, with the lock that it is about."""
+        error.key, error.owner, _ = self.grant.claim
+        error.fence = self.grant.fence
+        return error
+
+    async def wait_ended(self) -> bool:
+        """Whether it ended by a loss, once it has."""
+        if self.state is HELD or (self.state is _RELEASING and self in self.core.releasing):
+            if self._ended is None:
+                self._ended = asyncio.get_running_loop().create_future()
+            return await asyncio.shield(self._ended)
+        return self.was_lost
+
+    def extend(self, expires_at: float) -> None:
+        """Move the deadline: after a confirmed renewal only."""
+        if self.state is not HELD or expires_at <= self.expires_at:
+            return
+        self.expires_at = expires_at
+        self._reschedule(expires_at - time.monotonic())
+
+    def lose(self, reason: str) -> None:
+        """The lease is gone: tell everybody who waits to know."""
+        if self.state is not HELD:
+            return
+        self._end(_LOST)
+        self._lost(reason)
+        self._reschedule(0.0)
+        if self.core.queue is not None:
+            self.core.queue.lapsed(self.grant.claim)
+
+    def abandon(self) -> None:
+        """Nobody can release it any longer: its lease is left to run out. May be called from any thread."""
+        self.renew_until = -math.inf
+        if self.core.foreign:
+            return
+        where = "" if self.where is None else f" It was acquired at {self.where}."
+        warnings.warn(
+            f"lock {self.grant.claim.key!r} (fence {self.grant.fence}) was dropped and never released: it is "
+            f"renewed no longer and ends with its lease.{where}",
+            ResourceWarning,
+            stacklevel=3,
+        )
+
+    def disown(self) -> None:
+        """This process was forked from the one that holds it."""
+        self.state = _LOST
+        self._reason = "it is held by the process that this one was forked from"
+
+    # The three steps of a release
+
+    def leave(self) -> None:
+        """From here on it is not relied on, whatever becomes of the release."""
+        # `_end`, written out: every release comes this way.
+        if self.bucket is not None:
+            self.bucket.discard(self)
+        self.core.metrics.held_seconds.observe(time.monotonic() - self.granted_at)
+        self.state = _RELEASING
+        if self.deadman is not None and not self.deadman.expired():
+            self.deadman.reschedule(None)
+
+    def left(self, owned: bool) -> None:
+        """The server has answered: it was owned until now, or had been lost unnoticed."""
+        if self.state is _RELEASING:
+            if owned:
+                self.state = _RELEASED
+                if self._ended is not None:
+                    self.tell(lost=False)
+            else:
+                self.state = _TAKEN
+                self._lost("it was no longer owned when it was released")
+
+    def tell(self, *, lost: bool) -> None:
+        """End every `wait_ended`."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(lost)
+
+    def _lost(self, reason: str) -> None:
+        self._reason = reason
+        self.core.metrics.lost += 1
+        self.tell(lost=True)
+
+    def _end(self, state: State) -> None:
+        if self.bucket is not None:
+            self.bucket.discard(self)
+        self.core.metrics.held_seconds.observe(time.monotonic() - self.granted_at)
+        self.state = state
+
+    def _reschedule(self, delay: float) -> None:
+        if self.deadman is not None and not self.deadman.expired():
+            self.deadman.reschedule(asyncio.get_running_loop().time() + delay)
+
+
+def caller() -> str:
+    """The line outside this package that waits for what is being made."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "asyncdlock":
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,201 @@
+"""The queue of a lock: join it, wait behind the place in front, check before claiming."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from asyncdlock.backends.etcd import requests
+from asyncdlock.backends.etcd.failures import LeaseNotFound
+from asyncdlock.backends.etcd.lease import LeasePool
+from asyncdlock.backends.etcd.place import EtcdPlace
+from asyncdlock.backends.etcd.requests import Position, position
+from asyncdlock.backends.etcd.transactions import MAX_OPERATIONS, TransactionBatcher, TxnOutcome
+from asyncdlock.backends.etcd.watch import DeletionWatch, DeletionWatcher
+from asyncdlock.errors import BackendError, BackendUnavailable
+from asyncdlock.types import LeaseState, validity
+
+Refreshing = asyncio.Future[LeaseState] | None
+
+
+class LockQueue:
+    """How a place comes to be the first of its queue."""
+
+    def __init__(self, leases: LeasePool, transactions: TransactionBatcher, watcher: DeletionWatcher) -> None:
+        self._leases = leases
+        self._transactions = transactions
+        self._watcher = watcher
+
+    async def join_and_wait(self, place: EtcdPlace) -> bool:
+        """Join the queue and wait for the first place. One round trip when the queue is empty.
+
+        `False` when the place was lost on the way. Cancelled, it leaves the key (or a request that
+        puts it) to be given up by the caller.
+
+        :raises BackendError: no member answered, or etcd refused.
+        """
+        await self._leases.ready(place.lease)
+        refreshing = self._leases.freshen(place.lease)
+        outcome = await self._put(place, place.queue.join(place.key, place.owner, place.lease.id))
+        if outcome is None:
+            return False
+        now = await self._joined(place, outcome)
+        while now.revision and now.ahead is not None:
+            await self._wait_for_deletion(place, now.ahead, now.read_at)
+            if place.lease.dead:
+                return False
+            # The wait says nothing about our own key: the lease may have expired meanwhile, and who
+            # returns on the deletion alone holds a lock that is somebody else's (Jepsen, etcd 3.4.3).
+            refreshing = self._leases.freshen(place.lease)
+            now = await self._look(place, now.revision)
+        place.revision = now.revision
+        return bool(now.revision) and await self._confirm(place, refreshing)
+
+    async def try_join(self, place: EtcdPlace) -> bool | None:
+        """Take the first place of an empty queue; `False` when somebody is there, `None` when lost.
+
+        After `False` the place may be on the server, behind somebody else's, for the caller to give up.
+
+        :raises BackendError: no member answered, or etcd refused.
+        """
+        await self._leases.ready(place.lease)
+        refreshing = self._leases.freshen(place.lease)
+        outcome = await self._put(place, place.queue.join_if_empty(place.key, place.owner, place.lease.id))
+        if outcome is None:
+            return None
+        reply = outcome.reply
+        if reply.succeeded:
+            place.revision = reply.responses[0].response_put.header.revision
+            return await self._confirm(place, refreshing) or None
+        own, others = (response.response_range.kvs for response in reply.responses)
+        if own and own[0].value == place.owner:
+            # An earlier copy of this request has won already.
+            place.revision = own[0].create_revision
+            return await self._confirm(place, refreshing) or None
+        if any(place.queue.owns(kv.key) for kv in others):
+            return False
+        return await self._try_join_above_others(place, refreshing)
+
+    async def _try_join_above_others(self, place: EtcdPlace, refreshing: Refreshing) -> bool | None:
+        """The same when keys of locks further down (`a/b` below `a`) are in sight.
+
+        No comparison can tell a queue's own keys from theirs, and a range that they change all the
+        time never stands still. So look, and only if the queue seems empty join it: who then is not
+        the first was overtaken.
+        """
+        everything = await asyncio.shield(self._transactions.submit(place.queue.look()))
+        if any(place.queue.owns(kv.key) for kv in _range(everything).kvs):
+            return False
+        request = place.queue.join(place.key, place.owner, place.lease.id, limit=0)
+        outcome = await self._put(place, request)
+        if outcome is None:
+            return None
+        now = await self._joined(place, outcome)
+        place.revision = now.revision
+        if not now.revision:
+            return None
+        if now.ahead is not None:
+            return False
+        return await self._confirm(place, refreshing) or None
+
+    async def read(self, held: Sequence[EtcdPlace]) -> dict[str, LeaseState]:
+        """What the keys say of locks whose leases were renewed."""
+        chunks = [held[start : start + MAX_OPERATIONS] for start in range(0, len(held), MAX_OPERATIONS)]
+        reads = [self._transactions.submit(requests.read([place.key for place in chunk])) for chunk in chunks]
+        states: dict[str, LeaseState] = {}
+        for chunk, read in zip(chunks, reads, strict=True):
+            try:
+                found = requests.found(await asyncio.shield(read))
+            except BackendError:
+                states |= dict.fromkeys((place.claim.owner for place in chunk), LeaseState.UNKNOWN)
+                continue
+            for place, value in zip(chunk, found, strict=True):
+                owned = value == place.owner
+                states[place.claim.owner] = LeaseState.RENEWED if owned else LeaseState.LOST
+        return states
+
+    async def _put(self, place: EtcdPlace, request: Any) -> TxnOutcome | None:
+        """Send the transaction that puts the place's key; `None` when its lease is gone."""
+        place.joining = self._transactions.submit(request, joins=place.claim.key)
+        # Not after the await: whoever waits there may be cancelled, and the request travels on.
+        place.joining.add_done_callback(partial(self._note_doubt, place))
+        try:
+            return await asyncio.shield(place.joining)
+        except LeaseNotFound:
+            self._leases.mark_dead(place.lease)
+            return None
+
+    def _note_doubt(self, place: EtcdPlace, joining: asyncio.Future[TxnOutcome]) -> None:
+        """Retire a lease under which a copy of the request may still put a key."""
+        if joining.cancelled():
+            return
+        error = joining.exception()
+        certain = not joining.result().uncertain if error is None else getattr(error, "definite", False)
+        if not certain:
+            place.doubtful = True
+            self._leases.retire(place.lease)
+
+    async def _joined(self, place: EtcdPlace, outcome: TxnOutcome) -> Position:
+        """Where the place stands after the transaction that put it."""
+        reply = outcome.reply
+        if reply.succeeded:
+            now = position(place.queue, place.key, reply.responses[1].response_range, outcome.revision)
+            if now.complete:
+                return now
+            return await self._look(place, reply.responses[0].response_put.header.revision)
+        found = reply.responses[0].response_range.kvs
+        if found and found[0].value == place.owner:
+            # An earlier copy of this request has queued us already.
+            return await self._look(place, found[0].create_revision)
+        # A key that nobody here knows of has our name.
+        self._leases.retire(place.lease)
+        return Position(0, None, outcome.revision)
+
+    async def _look(self, place: EtcdPlace, revision: int) -> Position:
+        """Read one's own place, created at `revision`, and the one in front of it."""
+        for limit in (2, 0):
+            request = place.queue.look(limit=limit, up_to=revision)
+            outcome = await asyncio.shield(self._transactions.submit(request))
+            now = position(place.queue, place.key, _range(outcome), outcome.revision)
+            if now.complete:
+                break
+        return now if now.revision == revision else Position(0, None, outcome.revision)
+
+    async def _wait_for_deletion(self, place: EtcdPlace, key: bytes, revision: int) -> None:
+        place.watch = self._watcher.open(key, after=revision, on_late=self._check)
+        try:
+            await place.watch.gone
+        finally:
+            self._watcher.close(place.watch)
+            place.watch = None
+
+    def _check(self, watch: DeletionWatch) -> None:
+        """See whether the key is gone already. One key, not the queue: that is long when many wait."""
+
+        def checked(read: asyncio.Future[TxnOutcome]) -> None:
+            if not read.cancelled() and read.exception() is None:
+                found = _range(read.result()).kvs
+                if not found or found[0].create_revision > watch.after:
+                    watch.wake()
+
+        self._transactions.submit(requests.read([watch.key])).add_done_callback(checked)
+
+    async def _confirm(self, place: EtcdPlace, refreshing: Refreshing) -> bool:
+        """The place is first; see to it that its lease is good for a while. `False` when it is gone."""
+        lease = place.lease
+        for _ in range(3):
+            if refreshing is not None:
+                await asyncio.shield(refreshing)
+            if lease.dead:
+                return False
+            expires_at = lease.refreshed_at + validity(place.claim.ttl)
+            if expires_at - time.monotonic() > place.claim.ttl / 2:
+                place.expires_at = expires_at
+                return True
+            refreshing = self._leases.refresh(lease)
+        raise BackendUnavailable("etcd did not confirm the lease in time", definite=False)
+
+
+def _range(outcome: TxnOutcome) -> Any:
+    return outcome.reply.responses[0].response_range

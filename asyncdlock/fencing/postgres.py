@@ -1,0 +1,212 @@
+"""Guards for PostgreSQL: the comparison of fences is part of the transaction that writes.
+
+```python
+async with connection.transaction():
+    await guard(connection, "account:42", handle.fence)
+    await connection.execute("UPDATE account SET balance = balance - 10 WHERE id = 42")
+```
+
+`connection` is asyncpg's, psycopg's `AsyncConnection`, or SQLAlchemy's `AsyncSession` or `AsyncConnection`.
+The tables and functions come from `python -m asyncdlock.fencing.postgres | psql`; with `--protect TABLE` a
+trigger refuses every write to that table without a guard, whoever writes.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, Protocol
+
+from asyncdlock.errors import LockError, StaleFence
+from asyncdlock.fencing._check import check_fence
+
+MIGRATION = resources.files("asyncdlock.fencing").joinpath("postgres.sql").read_text("utf-8")
+"""The SQL that the guards need; safe to run again."""
+
+
+async def guard(connection: Any, key: str, fence: int) -> None:
+    """Let this transaction write under `fence`: it cannot commit behind a newer holder of the lock `key`.
+
+    Call it first. Newer holders wait until the transaction ends; older ones are refused from now on. The same
+    holder may call it in as many transactions as it likes.
+
+    :raises StaleFence: the lock has passed on. The transaction is aborted; nothing of it will be stored.
+    :raises LockError: there is no transaction: a guard by itself would guard nothing.
+    :raises ValueError: not a fence.
+    """
+    check_fence(fence)
+    driver = _driver_of(connection)
+    if not driver.in_transaction():
+        raise LockError("guard() belongs into a transaction: without one it would be over before the write")
+    await _run(driver, key, fence, "SELECT asyncdlock_guard({}, {})", (key, fence))
+
+
+async def write_row(
+    connection: Any,
+    table: str,
+    row: Mapping[str, Any],
+    values: Mapping[str, Any],
+    *,
+    fence: int,
+    column: str = "fence",
+) -> None:
+    """Update the row that `row` identifies, which carries its own fence in `column`.
+
+    It is one statement, `UPDATE … SET …, fence = n WHERE … AND fence < n`, and needs no transaction: a holder
+    writes a row once.
+
+    :raises StaleFence: a holder with this fence or a later one has written it; nothing was stored.
+    :raises LookupError: there is no such row.
+    :raises ValueError: not a fence.
+    """
+    check_fence(fence)
+    driver = _driver_of(connection)
+    # Names are quoted, values are parameters: nothing that a caller passes is read as SQL.
+    sets = ", ".join(f"{_quoted(name)} = {{}}" for name in (*values, column))
+    where = " AND ".join(f"{_quoted(name)} = {{}}" for name in row)
+    mark = _quoted(column)
+    label = f"{table} {dict(row)}"
+    target = _table(table)
+    written = await _run(
+        driver,
+        label,
+        fence,
+        f"UPDATE {target} SET {sets} WHERE {where} AND ({mark} IS NULL OR {mark} < {{}}) RETURNING {mark}",  # noqa: S608
+        (*values.values(), fence, *row.values(), fence),
+    )
+    if written is None:
+        look = f"SELECT {mark} FROM {target} WHERE {where}"  # noqa: S608
+        seen = await driver.value(look, tuple(row.values()))
+        if seen is None:
+            raise LookupError(f"there is no row {label}")
+        raise StaleFence(label, seen=seen, got=fence)
+
+
+def protection(table: str) -> str:
+    """The SQL that puts `table`, which has a column `fence bigint`, under the guard of a trigger."""
+    target = _table(table).format()
+    return f"""ALTER TABLE {target} ADD COLUMN IF NOT EXISTS fence bigint NOT NULL DEFAULT 0;
+CREATE OR REPLACE TRIGGER asyncdlock_protect_rows BEFORE INSERT OR UPDATE OR DELETE ON {target}
+    FOR EACH ROW EXECUTE FUNCTION asyncdlock_protect();
+CREATE OR REPLACE TRIGGER asyncdlock_protect_table BEFORE TRUNCATE ON {target}
+    FOR EACH STATEMENT EXECUTE FUNCTION asyncdlock_protect();
+"""
+
+
+async def _run(driver: "_Driver", key: str, fence: int, statement: str, values: tuple[Any, ...]) -> Any:
+    try:
+        return await driver.value(statement, values)
+    except Exception as error:
+        raise refusal(error, key, fence) or error from None
+
+
+def refusal(error: BaseException, key: str, fence: int) -> LockError | None:
+    """What a driver's error says about fences, if it does: a trigger refuses the caller's own statement.
+
+    ```python
+    except asyncpg.PostgresError as error:
+        raise refusal(error, "account:42", handle.fence) or error
+    ```
+    """
+    cause: BaseException | None = error
+    while cause is not None:  # SQLAlchemy wraps what the driver raised, more than once
+        match getattr(cause, "sqlstate", None):
+            case "AF001" if seen := _detail(cause):
+                return StaleFence(key, seen=int(seen), got=fence)
+            case "AF002":
+                return LockError(str(cause).splitlines()[0])
+        cause = getattr(cause, "orig", None) or cause.__cause__
+    return None
+
+
+def _detail(error: Any) -> str:
+    diagnosis = getattr(error, "diag", None)  # psycopg's
+    return str(diagnosis.message_detail if diagnosis is not None else getattr(error, "detail", ""))
+
+
+def _quoted(name: str) -> str:
+    """An identifier inside a statement whose parameters stand as `{}`."""
+    return '"' + name.replace('"', '""').replace("{", "{{").replace("}", "}}") + '"'
+
+
+def _table(name: str) -> str:
+    return ".".join(map(_quoted, name.split(".")))
+
+
+class _Driver(Protocol):
+    """One way to run a statement whose parameters stand as `{}`."""
+
+    def in_transaction(self) -> bool: ...
+
+    async def value(self, statement: str, values: Sequence[Any]) -> Any:
+        """The first column of the first row, or `None`."""
+        ...
+
+
+class _Asyncpg:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def in_transaction(self) -> bool:
+        return bool(self._connection.is_in_transaction())
+
+    async def value(self, statement: str, values: Sequence[Any]) -> Any:
+        marks = (f"${number}" for number in range(1, len(values) + 1))
+        return await self._connection.fetchval(statement.format(*marks), *values)
+
+
+class _Psycopg:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def in_transaction(self) -> bool:
+        # Without autocommit the next statement begins one.
+        return not self._connection.autocommit or self._connection.info.transaction_status != 0
+
+    async def value(self, statement: str, values: Sequence[Any]) -> Any:
+        text = statement.replace("%", "%%").format(*["%s"] * len(values))
+        row = await (await self._connection.execute(text, values)).fetchone()
+        return None if row is None else row[0]
+
+
+class _SQLAlchemy:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def in_transaction(self) -> bool:
+        return True  # the next statement begins one
+
+    async def value(self, statement: str, values: Sequence[Any]) -> Any:
+        from sqlalchemy import text
+
+        named = {f"p{number}": value for number, value in enumerate(values)}
+        marks = (f":{name}" for name in named)
+        row = (await self._connection.execute(text(statement.format(*marks)), named)).first()
+        return None if row is None else row[0]
+
+
+def _driver_of(connection: Any) -> _Driver:
+    family = type(connection).__module__.partition(".")[0]
+    for name, driver in (("asyncpg", _Asyncpg), ("psycopg", _Psycopg), ("sqlalchemy", _SQLAlchemy)):
+        if family == name:
+            return driver(connection)
+    raise TypeError(
+        f"{type(connection).__name__} is no connection of asyncpg, psycopg (AsyncConnection) or "
+        f"SQLAlchemy (AsyncSession, AsyncConnection)"
+    )
+
+
+def main() -> None:
+    """Print the SQL."""
+    parser = argparse.ArgumentParser(
+        prog="python -m asyncdlock.fencing.postgres", description="Prints the SQL that the guards need."
+    )
+    parser.add_argument(
+        "--protect", metavar="TABLE", action="append", default=[], help="add a trigger to TABLE"
+    )
+    given = parser.parse_args()
+    sys.stdout.write("\n".join((MIGRATION, *(protection(table) for table in given.protect))))
+
+
+if __name__ == "__main__":
+    main()
