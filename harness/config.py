@@ -43,6 +43,8 @@ class RunConfig:
     live: int | None = None
     """Port of the page that shows the run while it lasts; 0 takes a free one, `None` shows none."""
     thresholds: tuple[str, ...] = ()
+    junit: str | None = None
+    """File for the verdict as JUnit, beside those of the run."""
     out: str = "runs"
     quiet: bool = False
 
@@ -94,6 +96,7 @@ class RunConfig:
         return asdict(self) | {
             "url": self.url and redact(self.url),
             "resource_url": self.resource_url and redact(self.resource_url),
+            "options": [redact(option) for option in self.options],
         }
 
     @classmethod

@@ -6,4 +6,6 @@ USAGE = 2
 UNTRUSTED = 3
 """The figures or the verdict cannot be relied on: a late generator, a server that died."""
 THRESHOLD = 4
+CRASHED = 70
+"""A defect of this program, as sysexits.h counts it: it says nothing about what was to be judged."""
 INTERRUPTED = 130

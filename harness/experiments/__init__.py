@@ -3,13 +3,6 @@
     python -m harness experiment list
     python -m harness experiment pause-beyond-ttl
 
-An experiment is one module of this folder with a function under `@experiment`; see
+An experiment is one module or package of this folder with a function under `@experiment`; see
 `docs/adding-an-experiment.md`. A violation that was predicted and reproduced is a pass.
-
-    registry.py   finds the experiments
-    outcome.py    what one returns
-    lab/          what it is made of
-    evidence.py   the files that it leaves
-    present.py    what it prints
-    command.py    the command line
 """

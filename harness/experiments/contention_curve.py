@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from harness.experiments.lab import Lab, Plan
-from harness.experiments.outcome import Case, Fact, Outcome
-from harness.experiments.registry import experiment
-from harness.experiments.scale.point import Bench, Point, Setting, save
+from harness.lab import Lab, Plan
+from harness.lab.outcome import OTHERWISE, Case, Claim, Fact, Outcome, answer
+from harness.lab.registry import experiment
+from harness.lab.scale.point import Bench, Point, Setting
 from harness.report.charts import Series, bars, lines
+from harness.servers.catalogue import INSTALLATIONS, SHARED
 
-SETTINGS = [Setting(name, name) for name in ("redis", "redis-queue", "redlock", "etcd", "zookeeper")]
-POLLING = {"redis", "redlock"}
-"""Whose waiters ask again and again: they take a core, and are measured apart from the others."""
+SETTINGS = [Setting(name, name) for name in SHARED]
+POLLING = {name for name in SHARED if INSTALLATIONS[name].polls}
+"""Their waiters take a core: they are measured apart from the others."""
 
 AGREES = 0.2
 """A prediction this close to what was measured is right."""
@@ -50,7 +51,7 @@ async def run(lab: Lab) -> Outcome:
     figures: dict[str, Any] = {"points": [point.to_json() for found in points.values() for point in found]}
     return Outcome(
         cases=cases,
-        answer=_answer(points),
+        answer=_answer(cases, points),
         figures=figures | {"knees": {name: knee(found) for name, found in points.items() if found}},
     )
 
@@ -159,7 +160,7 @@ async def _case(bench: Bench, cell: Cell, found: list[Point]) -> Case:
     }
     expected = _prediction(cell)
     explained = point.error <= AGREES or (cell.setting.name in POLLING and overloaded(point))
-    observed = expected if explained else "otherwise"
+    observed = expected if explained else OTHERWISE
     if point.verdict != "ok":
         observed = point.verdict
     return Case(name=cell.name, expected=expected, observed=observed, facts=facts)
@@ -210,7 +211,7 @@ def knee(points: Sequence[Point]) -> int | None:
 def _pictures(lab: Lab, points: dict[str, list[Point]]) -> None:
     curves, waits, seen = [], [], {}
     for colour, (name, found) in enumerate(points.items()):
-        hot = sorted((p for p in found if not p.work_ms and p.load in ("above", "few")), key=_size)
+        hot = _hot(found)
         if not hot:
             continue
         curves.append(Series(name, [(p.contenders, p.throughput_per_s) for p in hot], colour=colour))
@@ -252,47 +253,47 @@ def _pictures(lab: Lab, points: dict[str, list[Point]]) -> None:
         ),
         "terms": bars("Where the time between two grants goes", seen, y_label="ms, at the largest fleet"),
     }.items():
-        save(lab.folder, name, picture)
-
-
-def _size(point: Point) -> int:
-    return point.contenders
+        lab.chart(name, picture)
 
 
 def _ms(value: float) -> str:
     return f"{value:,.0f} ms" if value >= 10 else f"{value:.2g} ms"
 
 
-def _answer(points: dict[str, list[Point]]) -> str:
-    said = []
+def _answer(cases: Sequence[Case], points: dict[str, list[Point]]) -> str:
     ran = [point for found in points.values() for point in found]
     errors = [point.error for point in ran if not overloaded(point)]
     lost = [f"{p.setting} with {p.contenders} at {p.work_ms:g} ms" for p in ran if overloaded(p)]
-    for name, found in points.items():
-        hot = sorted((p for p in found if not p.work_ms and p.load in ("above", "few")), key=_size)
-        if not hot:
-            continue
-        first, last = hot[0], hot[-1]
-        said.append(
-            f"- **{name}**: {first.throughput_per_s:,.0f}/s with {first.contenders} contenders, "
-            f"{last.throughput_per_s:,.0f}/s with {last.contenders}; p99 from {_ms(_p99(first))} to "
-            f"{_ms(_p99(last))}. One cycle at {last.contenders}: {last.terms_ms.write:.2g} ms write + "
-            f"{last.terms_ms.release + last.terms_ms.handoff:.2g} ms release and hand-off; bounded by "
-            f"{bound_of(last)} (client {last.client_cpu:.0%}, server {last.server_cpu:.0%} of a core, "
-            f"{last.commands_per_acquire or 0:.1f} commands per acquisition"
-            + ("" if last.fsync_ms is None else f", {last.fsync_ms:.2g} ms for each sync of Raft's log")
-            + ")."
-        )
-    return (
-        "A lock serialises: its key does one cycle after the other, and a cycle is the work, the write, and "
-        "what passes until the next holder knows. More contenders cannot shorten it; they wait.\n\n"
-        + "\n".join(said)
-        + f"\n\nOver {len(errors)} points the prediction from the terms was off by "
-        f"{max(errors, default=0):.0%} at most. Percentiles count from the intended arrival, over those that "
-        "were granted: above capacity the others gave up, so that their waits were longer still."
-        + (f"\n\nOverloaded, so that calls failed: {', '.join(lost)}." if lost else "")
+    curves = (_hot(found) for found in points.values())
+    return answer(
+        Claim(
+            "A lock serialises: its key does one cycle after the other, and a cycle is the work, the "
+            "write, and what passes until the next holder knows. More contenders cannot shorten it; they "
+            "wait.",
+            cases,
+        ),
+        "\n".join(_curve_in_words(hot[0], hot[-1]) for hot in curves if hot),
+        f"Over {len(errors)} points the prediction from the terms was off by "
+        f"{max(errors, default=0):.0%} at most. Percentiles count from the intended arrival, over those "
+        "that were granted: above capacity the others gave up, so that their waits were longer still.",
+        f"Overloaded, so that calls failed: {', '.join(lost)}." if lost else "",
     )
 
 
-def _p99(point: Point) -> float:
-    return point.arrival_to_grant_ms["p99"]
+def _curve_in_words(first: Point, last: Point) -> str:
+    p99 = [_ms(point.arrival_to_grant_ms["p99"]) for point in (first, last)]
+    fsync = "" if last.fsync_ms is None else f", {last.fsync_ms:.2g} ms for each sync of Raft's log"
+    return (
+        f"- **{last.setting}**: {first.throughput_per_s:,.0f}/s with {first.contenders} contenders, "
+        f"{last.throughput_per_s:,.0f}/s with {last.contenders}; p99 from {p99[0]} to "
+        f"{p99[1]}. One cycle at {last.contenders}: {last.terms_ms.write:.2g} ms write + "
+        f"{last.terms_ms.release + last.terms_ms.handoff:.2g} ms release and hand-off; bounded by "
+        f"{bound_of(last)} (client {last.client_cpu:.0%}, server {last.server_cpu:.0%} of a core, "
+        f"{last.commands_per_acquire or 0:.1f} commands per acquisition{fsync})."
+    )
+
+
+def _hot(points: Sequence[Point]) -> list[Point]:
+    """The curve with no work, from few contenders to many."""
+    hot = [point for point in points if not point.work_ms and point.load in ("above", "few")]
+    return sorted(hot, key=lambda point: point.contenders)

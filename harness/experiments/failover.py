@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from asyncdlock import BackendError
 from harness import servers
-from harness.experiments.lab import Actor, Lab, Plan, Scene
-from harness.experiments.outcome import Case, Fact, Outcome
-from harness.experiments.registry import experiment
 from harness.faults import Link, crashed_server, open_link, partition, promote_behind
-from harness.report.timeline import Panel
+from harness.lab import FENCES, Actor, Lab, Plan, Scene
+from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab.registry import experiment
+from harness.lab.verdict import HOLDERS
 from harness.resource.process import Fence
 
 T = TypeVar("T")
@@ -26,7 +26,6 @@ LONG = 30.0  # a TTL that no case outlives
 PATIENCE = 60.0
 FORGOTTEN = 5  # turns that the replica never hears of, where the counter is in question
 ETCD_TTL = 10.0
-FENCES: tuple[Fence, ...] = ("off", "on")
 
 
 @experiment(
@@ -41,17 +40,14 @@ FENCES: tuple[Fence, ...] = ("off", "on")
 async def run(lab: Lab) -> Outcome:
     turns = lab.rng.randrange(1, 4)
     lab.plan(turns_before=turns, forgotten=FORGOTTEN)
-    panels: dict[str, Panel | None] = {}
-    plans = []
+    plans: list[Plan] = []
 
     def add(
         name: str, fence: Fence, expected: str, play: Callable[[Lab, Scene, str, int], Awaitable[Case]]
     ) -> None:
         async def run() -> Case:
             scene = lab.scene(f"{name}, fence {fence}", await lab.resource(fence), ttl=LONG)
-            case = await play(lab, scene, expected, turns)
-            panels[scene.name] = scene.panel
-            return case
+            return await play(lab, scene, expected, turns)
 
         plans.append(Plan(f"{name}, fence {fence}", expected, run))
 
@@ -63,9 +59,9 @@ async def run(lab: Lab) -> Outcome:
     add("counter forgotten, client remembers", "on", "ok", _remembered)
     add("etcd leader killed", "off", "ok", _etcd)
     cases = await lab.cases(plans)
-    lab.picture([panels.get(f"grant not replicated, fence {fence}") for fence in FENCES])
+    lab.picture(*(f"grant not replicated, fence {fence}" for fence in FENCES))
     return Outcome(
-        cases=cases, answer=_answer(cases), figures={"turns_before": turns, "forgotten": FORGOTTEN}
+        cases=cases, answer=conclude(cases), figures={"turns_before": turns, "forgotten": FORGOTTEN}
     )
 
 
@@ -127,17 +123,30 @@ async def _pair(lab: Lab, scene: Scene) -> AsyncIterator[_Pair]:
 async def _turn(actor: Actor, number: int) -> str:
     """Acquire, write, release: what the resource said."""
     await actor.acquire(ttl=LONG)
-    said = await actor.write(f"result {number} of {actor.track.name}")
+    said = await actor.write(f"result {number}")
     await actor.release()
     return said
+
+
+async def _turns(actor: Actor, count: int, first: int = 1) -> None:
+    for number in range(first, first + count):
+        await _turn(actor, number)
+
+
+async def _forget(pair: _Pair, actor: Actor, turns: int) -> None:
+    """Some turns that the replica hears of, some that it does not, and the failover."""
+    await _turns(actor, turns)
+    await pair.in_step()
+    async with pair.behind():
+        await _turns(actor, FORGOTTEN, turns + 1)
+        await pair.fail_over()
 
 
 async def _two_holders(lab: Lab, scene: Scene, expected: str, turns: int) -> Case:
     """A is granted what the replica never hears of; B is granted it again."""
     async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a, scene.actor("B", pair.url) as b:
         await scene.begin()
-        for number in range(turns):
-            await _turn(a, number + 1)
+        await _turns(a, turns)
         await pair.in_step()
         async with pair.behind():
             mine = await a.acquire(ttl=LONG)
@@ -159,8 +168,7 @@ async def _replicated(lab: Lab, scene: Scene, expected: str, turns: int) -> Case
     """The same, but the grant reached the replica: B has to wait."""
     async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a, scene.actor("B", pair.url) as b:
         await scene.begin()
-        for number in range(turns):
-            await _turn(a, number + 1)
+        await _turns(a, turns)
         mine = await a.acquire(ttl=LONG)
         await pair.in_step()
         await pair.fail_over()
@@ -179,13 +187,7 @@ async def _forgotten(lab: Lab, scene: Scene, expected: str, turns: int, *, repai
     assert scene.resource is not None
     async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a, scene.actor("B", pair.url) as b:
         await scene.begin()
-        for number in range(turns):
-            await _turn(a, number + 1)
-        await pair.in_step()
-        async with pair.behind():
-            for number in range(FORGOTTEN):
-                await _turn(a, turns + number + 1)
-            await pair.fail_over()
+        await _forget(pair, a, turns)
         seen = (await scene.resource.value(scene.key)).max_fence
         if repair:
             await b.client.raise_fence(scene.key, above=seen)
@@ -203,15 +205,8 @@ async def _remembered(lab: Lab, scene: Scene, expected: str, turns: int) -> Case
     """The same without anybody's help: a client that has seen the higher fences lifts the counter itself."""
     async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a:
         await scene.begin()
-        for number in range(turns):
-            await _turn(a, number + 1)
-        await pair.in_step()
-        async with pair.behind():
-            for number in range(FORGOTTEN):
-                await _turn(a, turns + number + 1)
-            await pair.fail_over()
+        await _forget(pair, a, turns)
         accepted = await _turn(a, turns + FORGOTTEN + 1) == "accepted"
-        assert a.handle is not None
         fence = a.handle.fence
     return await _judged(scene, expected, f"A {fence}", {"A was accepted at once": accepted})
 
@@ -251,13 +246,11 @@ async def _survives(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _judged(scene: Scene, expected: str, fences: str, shown: dict[str, bool]) -> Case:
-    assert scene.resource is not None
-    decisions = await scene.decisions()
-    refused = [f"409 seen {one.seen} got {one.token}" for one in decisions if one.outcome == "stale"]
+    refused = await scene.refusals()
     facts: dict[str, Fact] = {
         "fences": fences,
         "refused": "nothing" if not refused else f"{len(refused)} × from {refused[0]}",
-        "value": (await scene.resource.value(scene.key)).text,
+        "value": await scene.value(),
     }
     # Rising fences are the lock's own promise, and the one that a forgetful failover breaks.
     return await scene.judge(
@@ -265,26 +258,37 @@ async def _judged(scene: Scene, expected: str, fences: str, shown: dict[str, boo
         facts=facts,
         shown=shown,
         story=scene.name.startswith("grant not replicated"),
-        but=("fence_order",),
+        but=("fence_order", HOLDERS),
     )
 
 
-def _answer(cases: Sequence[Case]) -> str:
-    ran = {case.name: case for case in cases if not case.skipped}
-    etcd = ran.get("etcd leader killed, fence off")
-    contrast = (
-        ""
-        if etcd is None
-        else "\n\netcd, whose members agree before one of them answers, lost neither lock nor revision when "
-        "its leader was killed: B waited for A, and the fence rose."
-    )
-    return (
-        "Two hold it: A by the old primary's word, B by the new one's. And they hold the *same* fence, "
-        "because the counter was forgotten together with the lock. With the fence off the resource accepted "
-        "both. With it on it refused the second, since a fence must be larger than the last and not merely "
-        "as large.\n\n"
-        f"The counter stays behind. After {FORGOTTEN} forgotten turns the next {FORGOTTEN} holders were "
-        "refused, although each held the lock: safe, but stuck. `raise_fence(key, above=seen)` ended that at "
-        "once, and a client that had seen the higher fences did it by itself. Replication in time avoids all "
-        "of it, but nothing makes Redis wait for it." + contrast
+def conclude(cases: Sequence[Case]) -> str:
+    """The answer, from what the cases came to."""
+
+    def about(*names: str) -> list[Case]:
+        return [case for case in cases if case.name.rpartition(",")[0] in names]
+
+    return answer(
+        Claim(
+            "Two hold it: A by the old primary's word, B by the new one's. And they hold the *same* "
+            "fence, because the counter was forgotten together with the lock. With the fence off the "
+            "resource accepted both. With it on it refused the second, since a fence must be larger than "
+            "the last and not merely as large.",
+            about("grant not replicated"),
+        ),
+        Claim(
+            f"The counter stays behind. After {FORGOTTEN} forgotten turns the next {FORGOTTEN} holders "
+            "were refused, although each held the lock: safe, but stuck. `raise_fence(key, above=seen)` "
+            "ended that at once, and a client that had seen the higher fences did it by itself.",
+            about("counter forgotten", "counter forgotten and lifted", "counter forgotten, client remembers"),
+        ),
+        Claim(
+            "Replication in time avoids all of it, but nothing makes Redis wait for it.",
+            about("grant replicated"),
+        ),
+        Claim(
+            "etcd, whose members agree before one of them answers, lost neither lock nor revision when "
+            "its leader was killed: B waited for A, and the fence rose.",
+            about("etcd leader killed"),
+        ),
     )

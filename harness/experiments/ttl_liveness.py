@@ -3,20 +3,17 @@
 import asyncio
 import statistics
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import product
 
 import asyncdlock
 from harness.durations import format_duration
-from harness.experiments.lab import BACKENDS, Lab, Plan, Scene, Track
-from harness.experiments.outcome import Case, Fact, Outcome
-from harness.experiments.registry import experiment
-from harness.experiments.trials.contender import ROLE
-from harness.experiments.trials.crew import Crew, Member, into, open_crew
 from harness.faults import kill_process
-from harness.report.timeline import Panel
+from harness.lab import Lab, Plan, Scene
+from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab.registry import experiment
+from harness.servers.catalogue import SHARED
 
 TTLS = (0.5, 2.0, 10.0)
 QUICK_TTLS = TTLS[:2]
@@ -32,15 +29,6 @@ _HELD = (0.4, 1.0)
 _FOR_EVER = 600.0
 _SLOW = 3.0
 
-MODULES = (
-    "asyncdlock.backends.redis",
-    "asyncdlock.backends.redlock",
-    "asyncdlock.backends.etcd",
-    "asyncdlock.backends.zookeeper",
-    "harness.experiments.trials.contender",
-)
-"""What the processes have loaded before they are forked."""
-
 
 @experiment(
     number=6,
@@ -52,33 +40,27 @@ MODULES = (
     "and its write is refused.",
 )
 async def run(lab: Lab) -> Outcome:
-    ttls = QUICK_TTLS if lab.quick else TTLS
-    panels: dict[float, Panel | None] = {}
+    ttls, reps = (QUICK_TTLS, 1) if lab.quick else (TTLS, REPETITIONS)
     plans = []
-    crew = await lab.enter(open_crew(*MODULES, log=lab.folder / "processes.log"))
-    for backend, ttl in product(BACKENDS, ttls):
-        held = [lab.rng.uniform(*_HELD) * ttl for _ in range(1 if lab.quick else REPETITIONS)]
+    for backend, ttl in product(SHARED, ttls):
+        held = [lab.rng.uniform(*_HELD) * ttl for _ in range(reps)]
         lab.plan(backend=backend, ttl=ttl, killed_after_s=[round(seconds, 3) for seconds in held])
         name = f"{backend}, TTL {format_duration(ttl)}"
-        plans.append(Plan(name, "ok", partial(_kills, lab, crew, backend, name, ttl, held, panels)))
-    for backend in BACKENDS:
+        plans.append(Plan(name, "ok", partial(_kills, lab, backend, name, ttl, held)))
+    for backend in SHARED:
         lab.plan(backend=backend, slow_holder=True, pause_in_ttl=_SLOW)
         name = f"{backend}, slow holder"
-        plans.append(Plan(name, "ok", partial(_slow_holder, lab, crew, backend, name, ttls)))
+        plans.append(Plan(name, "ok", partial(_slow_holder, lab, backend, name, ttls)))
     cases = await lab.cases(plans)
-    lab.picture([panels.get(ttl) for ttl in ttls])
-    return Outcome(cases=cases, answer=_answer(cases), figures={"blocked_s": _blocked(cases)})
+    lab.picture(*(_attempt(f"redis, TTL {format_duration(ttl)}", reps, reps) for ttl in ttls))
+    return Outcome(cases=cases, answer=conclude(cases), figures={"blocked_s": _blocked(cases)})
 
 
-async def _kills(
-    lab: Lab,
-    crew: Crew,
-    backend: str,
-    name: str,
-    ttl: float,
-    held: Sequence[float],
-    panels: dict[float, Panel | None],
-) -> Case:
+def _attempt(name: str, number: int, of: int) -> str:
+    return name if of == 1 else f"{name}, kill {number}"
+
+
+async def _kills(lab: Lab, backend: str, name: str, ttl: float, held: Sequence[float]) -> Case:
     """Kill a holder, several times one after the other; each time another client is already waiting."""
     server = await lab.lock_server(backend)
     if (impossible := await _impossible(server.url, name, ttl)) is not None:
@@ -86,13 +68,10 @@ async def _kills(
     blocked: list[float] = []
     cases: list[Case] = []
     for number, after in enumerate(held, 1):
-        once = name if len(held) == 1 else f"{name}, kill {number}"
-        scene = lab.scene(once, await lab.resource("on"), ttl=ttl)
-        seconds, case = await _kill(scene, crew, server.url, after)
+        scene = lab.scene(_attempt(name, number, len(held)), await lab.resource("on"), ttl=ttl)
+        seconds, case = await _kill(scene, server.url, after)
         blocked.append(seconds)
         cases.append(case)
-        if backend == "redis":
-            panels[ttl] = scene.panel
     facts: dict[str, Fact] = {
         "blocked for": f"{statistics.median(blocked):.2f} s",
         "in TTLs": f"{statistics.median(blocked) / ttl:.2f}",
@@ -102,20 +81,18 @@ async def _kills(
     return replace(worst, name=name, facts=facts)
 
 
-async def _kill(scene: Scene, crew: Crew, url: str, after: float) -> tuple[float, Case]:
+async def _kill(scene: Scene, url: str, after: float) -> tuple[float, Case]:
     """A is killed `after` seconds with the lock, B waits: for how long, and the verdict."""
-    async with AsyncExitStack() as stack:
-        a, holder = await _contender(stack, scene, crew, "A", url, stay=_FOR_EVER)
-        b, successor = await _contender(stack, scene, crew, "B", url)
+    async with scene.worker("A", url, work=_FOR_EVER) as a, scene.worker("B", url) as b:
         await scene.begin()
-        a.tell({"go": True})
-        granted = await holder.until("granted")
-        b.tell({"go": True})
+        a.go()
+        granted = await a.track.until("granted")
+        b.go()
         await scene.until(granted.at / 1e9 + after)
-        too_early = successor.has("granted")
+        too_early = b.track.has("granted")
         kill_process(scene.journal, a.pid, who="A")
-        got = await successor.until("granted")
-        wrote = await successor.until("accepted", "stale", "unknown", "failed")
+        got = await b.track.until("granted")
+        wrote = await b.track.until("accepted", "stale", "unknown", "failed")
         await b.ended()
     blocked = (got.at - scene.journal.faults[0].at) / 1e9
     case = await scene.judge(
@@ -127,27 +104,6 @@ async def _kill(scene: Scene, crew: Crew, url: str, after: float) -> tuple[float
         },
     )
     return blocked, case
-
-
-async def _contender(
-    stack: AsyncExitStack, scene: Scene, crew: Crew, name: str, url: str, **more: float
-) -> tuple[Member, Track]:
-    """A process that is connected and waits for the sign."""
-    assert scene.resource is not None
-    track = Track(name, scene.key)
-    scene.tracks.append(track)
-    scene.bodies[name] = f"result of {name}"
-    spec = {
-        "url": url,
-        "resource": scene.resource.url,
-        "key": scene.key,
-        "ttl": scene.ttl,
-        "body": scene.bodies[name],
-        **more,
-    }
-    member = await stack.enter_async_context(crew.member(name, ROLE, spec, into(track, scene.journal)))
-    await track.until("ready")
-    return member, track
 
 
 async def _impossible(url: str, name: str, ttl: float) -> Case | None:
@@ -162,33 +118,30 @@ async def _impossible(url: str, name: str, ttl: float) -> Case | None:
         return Case(name=name, expected=NOT_POSSIBLE, observed="accepted")
 
 
-async def _slow_holder(lab: Lab, crew: Crew, backend: str, name: str, ttls: Sequence[float]) -> Case:
+async def _slow_holder(lab: Lab, backend: str, name: str, ttls: Sequence[float]) -> Case:
     """At the shortest TTL: A lives, but its event loop stands still; B takes over; A's write is refused."""
-    server = await lab.lock_server(backend)
-    async with asyncdlock.connect(server.url) as client:
+    url = (await lab.lock_server(backend)).url
+    async with asyncdlock.connect(url) as client:
         ttl = next(ttl for ttl in ttls if ttl >= client.capabilities.min_ttl)
-    resource = await lab.resource("on")
-    scene = lab.scene(name, resource, ttl=ttl)
-    async with AsyncExitStack() as stack:
-        a, slow = await _contender(stack, scene, crew, "A", server.url, stall=_SLOW * ttl)
-        b, successor = await _contender(stack, scene, crew, "B", server.url)
+    scene = lab.scene(name, await lab.resource("on"), ttl=ttl)
+    async with scene.worker("A", url, pause=_SLOW * ttl) as a, scene.worker("B", url) as b:
         await scene.begin()
-        slow.paused = True
-        a.tell({"go": True})
-        await slow.until("pausing")
-        b.tell({"go": True})
-        wrote = await successor.until("accepted", "stale", "unknown", "failed")
-        in_time = not slow.has("resumed")
-        told = await slow.until("accepted", "stale")
+        a.track.paused = True
+        a.go()
+        await a.track.until("pausing")
+        b.go()
+        wrote = await b.track.until("accepted", "stale", "unknown", "failed")
+        in_time = not a.track.has("resumed")
+        told = await a.track.until("accepted", "stale")
         await asyncio.gather(a.ended(), b.ended())
-    value = await resource.value(scene.key)
+    value = await scene.value()
     return await scene.judge(
         "ok",
         facts={"TTL": format_duration(ttl), "slow holder was told": _told(told.details)},
         shown={
             "B wrote while A stood still": wrote.name == "accepted" and in_time,
             "A's write was refused": told.name == "stale",
-            "B's result is intact": value.text == scene.bodies["B"],
+            "B's result is intact": value == scene.bodies["B"],
         },
     )
 
@@ -201,24 +154,29 @@ def _blocked(cases: Sequence[Case]) -> dict[str, Fact]:
     return {case.name: case.facts["blocked for"] for case in cases if "blocked for" in case.facts}
 
 
-def _answer(cases: Sequence[Case]) -> str:
+def conclude(cases: Sequence[Case]) -> str:
+    """The answer, from what the cases came to."""
     measured = [case for case in cases if "in TTLs" in case.facts]
     shares = [float(str(case.facts["in TTLs"])) for case in measured]
     slow = [case for case in cases if "slow holder was told" in case.facts]
     refused = sum(str(case.facts["slow holder was told"]).startswith("409") for case in slow)
-    impossible = [case for case in cases if case.observed == NOT_POSSIBLE]
     span = f"{min(shares):.2f} to {max(shares):.2f} TTLs" if shares else "nothing was measured"
-    parts = [
-        f"A killed holder blocked its lock for what was left of its lease: {span} over {len(measured)} pairs "
-        "of backend and TTL. Nothing shortens that but a shorter TTL: no server can tell a dead process from "
-        "a silent one. The lease had last been renewed up to a third of a TTL before the kill, which is why "
-        "less than a whole TTL is common; more than one is the server's own slack (etcd looks for expired "
-        "leases twice a second, ZooKeeper counts in ticks).",
-        f"At the shortest TTL a slow but living holder was pre-empted. On {refused} of {len(slow)} backends "
-        "the resource refused that holder's write. So with a fence the TTL is chosen for liveness alone; "
-        "without one, every second taken off the TTL is taken off the safety margin.",
-    ]
-    if impossible:
-        refusals = "; ".join(case.reason for case in impossible)
-        parts.append(f"Not possible, and refused before anything was sent: {refusals}.")
-    return "\n\n".join(parts)
+    impossible = "; ".join(case.reason for case in cases if case.observed == NOT_POSSIBLE)
+    return answer(
+        f"A killed holder blocked its lock for {span}, over {len(measured)} pairs of backend and TTL. At "
+        f"the shortest TTL the resource refused the write of a slow but living holder that had been "
+        f"pre-empted on {refused} of {len(slow)} backends.",
+        Claim(
+            "That is what was left of the lease, and nothing shortens it but a shorter TTL: no server can "
+            "tell a dead process from a silent one. The lease had last been renewed up to a third of a TTL "
+            "before the kill, which is why less than a whole TTL is common; more than one is the server's "
+            "own slack (etcd looks for expired leases twice a second, ZooKeeper counts in ticks).",
+            measured,
+        ),
+        Claim(
+            "So with a fence the TTL is chosen for liveness alone; without one, every second taken off the "
+            "TTL is taken off the safety margin.",
+            slow,
+        ),
+        f"Not possible, and refused before anything was sent: {impossible}." if impossible else "",
+    )

@@ -6,6 +6,7 @@ does not care: its leases use the monotonic clock of Go's runtime, which no prel
 """
 
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -13,8 +14,6 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Self
-
-import psutil
 
 from harness.faults.journal import FaultJournal
 from harness.servers import binaries
@@ -82,8 +81,7 @@ class FakeClock:
         `server` is the one whose clock it is: libfaketime counts from the start of its process, which
         is known to some 30 ms.
         """
-        age = time.time() - psutil.Process(server.pid).create_time()
-        self._shift += (self._rate - rate) * age
+        self._shift += (self._rate - rate) * _age(server.pid)
         self._rate = rate
         self._write()
 
@@ -101,6 +99,16 @@ class FakeClock:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _age(pid: int) -> float:
+    """For how long a process has run, in seconds.
+
+    Both ends on the clock that counts from the boot: the wall clock may have been set since, and the time of
+    the boot, from which others reckon, is known to whole seconds only.
+    """
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.asynccontextmanager

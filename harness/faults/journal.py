@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.clock import now
-from harness.rows import Fault
+from harness.history.rows import Fault
+from harness.load.clock import now
 
 
 @dataclass(slots=True)

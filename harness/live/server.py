@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from harness.config import RunConfig, UsageError
 from harness.durations import format_duration
-from harness.fleet import Progress
+from harness.live.hosts import MISDIRECTED, REFUSAL, is_local
+from harness.load.fleet import Progress
 from harness.report.html_page import figures, page
 
 _SCRIPT = Path(__file__).with_name("live.js")
@@ -43,6 +45,13 @@ _CHARTS = (
 )
 
 
+@web.middleware
+async def _local_only(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if not is_local(request.headers.get("Host")):
+        return web.Response(status=MISDIRECTED, text=REFUSAL)
+    return await handler(request)
+
+
 class LivePage:
     """What the visitors of one run see."""
 
@@ -58,7 +67,7 @@ class LivePage:
 
         :raises UsageError: the port is taken.
         """
-        app = web.Application()
+        app = web.Application(middlewares=[_local_only])
         app.router.add_get("/", self._document)
         app.router.add_get("/events", self._events)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -103,15 +112,17 @@ class LivePage:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
-        await response.prepare(request)
         told: asyncio.Queue[str | None] = asyncio.Queue()
         past = "".join(self._past)
         self._visitors.add(told)
         try:
+            await response.prepare(request)
             # Whoever reconnects is told everything again, and starts a fresh picture.
             await response.write(f"event: begin\ndata: {{}}\n\n{past}".encode())
             while (text := await told.get()) is not None:
                 await response.write(text.encode())
+        except ConnectionError:
+            pass  # the browser has left
         finally:
             self._visitors.discard(told)
         return response

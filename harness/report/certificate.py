@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.distribution import Distribution
-from harness.durations import format_duration
-from harness.pauses import Tally
+from harness.history.distribution import Distribution
+from harness.judge.trust import Hindrance, doubts
+from harness.load.pauses import Tally
+from harness.report.model import Certificate, Pauses
 
 _BOUNDS_MS = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0)
-_GC_SHARE = 0.1
 _SATURATED = 0.95
 
 
@@ -19,38 +19,47 @@ def certificate(
     seconds: float,
     dropped: int,
     pauses: Sequence[Mapping[str, Any]],
-    doubts: Sequence[str],
-) -> dict[str, Any]:
+    failures: Sequence[str],
+) -> Certificate:
     """The `certificate` of `summary.json`.
 
-    `pauses` are what each generator process counted; `doubts` what is already known against the run.
+    `pauses` are what each generator process counted; `failures` what went wrong with the run itself.
     """
-    collections, stalls = Tally(), Tally()
+    collections, full_collections, stalls = Tally(), Tally(), Tally()
+    delays = []
     for part in pauses:
         collections.merge(Tally(**part["collections"]))
+        full_collections.merge(Tally(**part["full_collections"]))
         stalls.merge(Tally(**part["stalls"]))
-    reasons = list(doubts)
+        delays.append(part.get("run_delay"))
     busy = max(seconds, 1e-9) * max(len(pauses), 1)
-    if collections.total > _GC_SHARE * busy:
-        reasons.append(
-            f"the garbage collector held the load generator up for {collections.total / busy:.0%} of the "
-            f"run, {format_duration(collections.longest)} at once: lower --rate or raise --processes"
-        )
-    p50, p99 = lag.percentiles(50, 99)
-    return {
-        "trustworthy": not reasons,
-        "reasons": reasons,
-        "lag_p50_ms": round(p50 / 1e6, 6),
-        "lag_p99_ms": round(p99 / 1e6, 6),
-        "lag_min_ms": round(lag.min / 1e6, 6),
-        "lag_max_ms": round(lag.max / 1e6, 6),
-        "lag_histogram": lag_histogram(lag),
-        "loop_stalls": _tally(stalls),
-        "gc_pauses": _tally(collections),
-        "dropped": dropped,
-        "cpu": [round(share, 3) for share in cpu],
-        "cpu_saturated": max(cpu, default=0.0) > _SATURATED,
-    }
+    waited = [delay for delay in delays if delay is not None]
+    hindrance = Hindrance(
+        stalled=stalls.total / busy,
+        collected=collections.total / busy,
+        longest_collection=collections.longest,
+        run_delay=max(waited) / max(seconds, 1e-9) if waited else None,
+    )
+    reasons = doubts(lag, hindrance=hindrance, dropped=dropped, failures=failures)
+    p50, p99, p999 = lag.percentiles(50, 99, 99.9)
+    return Certificate(
+        trustworthy=not reasons,
+        reasons=tuple(reasons),
+        lag_p50_ms=round(p50 / 1e6, 6),
+        lag_p99_ms=round(p99 / 1e6, 6),
+        lag_p999_ms=round(p999 / 1e6, 6),
+        lag_min_ms=round(lag.min / 1e6, 6),
+        lag_max_ms=round(lag.max / 1e6, 6),
+        lag_histogram=lag_histogram(lag),
+        loop_stalls=_pauses(stalls),
+        stalled_share=round(hindrance.stalled, 6),
+        gc_pauses=_pauses(collections),
+        gc_full_pauses=_pauses(full_collections),
+        run_delay_share=None if hindrance.run_delay is None else round(hindrance.run_delay, 6),
+        dropped=dropped,
+        cpu=tuple(round(share, 3) for share in cpu),
+        cpu_saturated=max(cpu, default=0.0) > _SATURATED,
+    )
 
 
 def lag_histogram(lag: Distribution) -> dict[str, int]:
@@ -68,9 +77,9 @@ def lag_histogram(lag: Distribution) -> dict[str, int]:
     return counts
 
 
-def _tally(tally: Tally) -> dict[str, float | int]:
-    return {
-        "count": tally.count,
-        "total_ms": round(tally.total * 1e3, 3),
-        "longest_ms": round(tally.longest * 1e3, 3),
-    }
+def _pauses(tally: Tally) -> Pauses:
+    return Pauses(
+        count=tally.count,
+        total_ms=round(tally.total * 1e3, 3),
+        longest_ms=round(tally.longest * 1e3, 3),
+    )

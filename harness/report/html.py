@@ -5,14 +5,16 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-from harness.durations import format_duration
 from harness.history import HISTORY_FILE, Row, load
+from harness.judge.checkers.registry import broken_promise
+from harness.judge.checkers.result import CheckResult
 from harness.report.html_charts import charts_of, holders_of
 from harness.report.html_page import charts, figures, findings, page, section, table, verdict
-from harness.report.summary_json import read_summary
-from harness.report.terminal import LATENCY_NAMES, facts_of
+from harness.report.model import Latency, Summary
+from harness.report.summary import TRUST
+from harness.report.summary_json import read_summary, to_json
+from harness.report.terminal import LATENCY_NAMES, facts_of, shown
 
 HTML_FILE = "report.html"
 CHARTS = "charts"
@@ -47,15 +49,13 @@ def write_html(run_dir: Path) -> Path:
     return path
 
 
-def _page(summary: Mapping[str, Any], rows: list[Row], pictures: Mapping[str, str]) -> str:
-    config = summary["config"]
-    heading = (
-        f"{summary['backend']['name']}: {config['contenders']:,} contenders, {config['rate']:g} arrivals/s"
-    )
+def _page(summary: Summary, rows: list[Row], pictures: Mapping[str, str]) -> str:
+    config = summary.config
+    heading = f"{summary.backend.name}: {config.contenders:,} contenders, {config.rate:g} arrivals/s"
     body = [
-        f"<h1>{html.escape(heading)} {verdict(summary['verdict'])}</h1>",
-        f'<p class="dim">{html.escape(summary["started"])}</p>',
-        f"<pre>{html.escape(shlex.join(summary['command']))}</pre>",
+        f"<h1>{html.escape(heading)} {verdict(summary.verdict)}</h1>",
+        f'<p class="dim">{html.escape(summary.started)}</p>',
+        f"<pre>{html.escape(shlex.join(summary.command))}</pre>",
         findings(_findings(summary)),
         figures(_figures(summary)),
         section("Charts", charts(pictures)),
@@ -64,53 +64,56 @@ def _page(summary: Mapping[str, Any], rows: list[Row], pictures: Mapping[str, st
         section("Result", table((), facts_of(summary))),
         section("Checks", _checks(summary)),
         section("The generator's certificate", *_certificate(summary)),
-        section("Configuration", table((), config.items())),
-        section("Environment", table((), summary["environment"].items())),
+        section("Configuration", table((), config.to_json().items())),
+        section("Environment", table((), summary.environment.items())),
     ]
-    title = f"{heading}, verdict {summary['verdict']}"
+    title = f"{heading}, verdict {summary.verdict}"
     return page(title, "\n".join(body), scripts=["timeline.js"] if rows else [])
 
 
-def _findings(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _findings(summary: Summary) -> Iterator[tuple[str, str]]:
     """Verdict first, then whatever a reader must know before believing a number."""
-    for name, check in summary["checks"].items():
-        tone = {"ok": "good", "violated": "bad"}.get(check["verdict"], "doubt")
-        if tone != "good":
-            for finding in check["findings"][:5] or ["no finding was recorded"]:
+    if sentence := broken_promise(summary.checks):
+        yield "bad", sentence
+    for name, check in summary.checks.items():
+        tone = {"ok": "good", "violated": "bad"}.get(check.verdict, "doubt")
+        if tone != "good" and name != TRUST:
+            for finding in check.findings[:5] or ["no finding was recorded"]:
                 yield tone, f"{name}: {finding}"
-    if summary["verdict"] == "ok":
+    if summary.verdict == "ok":
         yield (
             "good",
-            f"{summary['resource']['accepted']:,} writes were accepted, no two of them of two holders at "
-            f"once; {summary['resource']['stale_rejections']:,} stale ones were refused.",
+            f"{summary.resource.accepted:,} writes were accepted, no two of them of two holders at "
+            f"once; {summary.resource.stale_rejections:,} stale ones were refused.",
         )
-    for doubt in summary["doubts"]:
+    for doubt in summary.doubts:
         yield "doubt", f"Do not trust this run: {doubt}."
-    bound = summary["bound"]
-    yield "", f"Bounded by {bound['name']}: {bound['because']}."
-    if bound["next"]:
-        yield "", f"Try next: {'; '.join(bound['next'])}."
-    for judgement in summary["thresholds"]:
-        yield "good" if judgement["passed"] else "bad", judgement["sentence"]
+    bound = summary.bound
+    yield "", f"Bounded by {bound.name}: {bound.because}."
+    if bound.next:
+        yield "", f"Try next: {'; '.join(bound.next)}."
+    for judgement in summary.thresholds:
+        yield "good" if judgement.passed else "bad", judgement.sentence
 
 
-def _figures(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str, object]]:
-    arrivals, waits, order = summary["arrivals"], summary["latency_ms"]["arrival_to_grant"], summary["order"]
-    rate = summary["throughput_per_s"]
+def _figures(summary: Summary) -> Iterator[tuple[str, str, str, object]]:
+    arrivals, waits, order = summary.arrivals, summary.latency_ms.arrival_to_grant, summary.order
+    rate = summary.throughput_per_s
     yield "throughput_per_s", "locked sections per second", f"{rate:,.0f}", rate
     yield (
         "acquired",
-        f"acquired of {arrivals['offered']:,}",
-        f"{arrivals['acquired']:,}",
-        arrivals["acquired"],
+        f"acquired of {arrivals.offered:,}",
+        f"{arrivals.acquired:,}",
+        arrivals.acquired,
     )
     for name, label in (("p50", "p50"), ("p99", "p99"), ("p999", "p99.9")):
-        yield f"arrival_to_grant_{name}", f"{label} arrival to grant", _ms(waits[name]), waits[name]
-    yield "timed_out", "gave up waiting", f"{arrivals['timed_out']:,}", arrivals["timed_out"]
-    if order.get("inversion_ratio") is not None:
-        ratio = order["inversion_ratio"]
+        value = getattr(waits, name)
+        yield f"arrival_to_grant_{name}", f"{label} arrival to grant", shown(waits, name), value
+    yield "timed_out", "gave up waiting", f"{arrivals.timed_out:,}", arrivals.timed_out
+    if order is not None:
+        ratio = order.inversion_ratio
         yield "inversion_ratio", "pairs out of order", f"{ratio:.1%}", ratio
-    stale = summary["resource"]["stale_rejections"]
+    stale = summary.resource.stale_rejections
     yield "stale_rejections", "stale writes refused", f"{stale:,}", stale
 
 
@@ -130,30 +133,27 @@ def _timeline(rows: list[Row]) -> list[str]:
     ]
 
 
-def _latencies(summary: Mapping[str, Any]) -> str:
+def _latencies(summary: Summary) -> str:
     rows = []
     for key, name in LATENCY_NAMES.items():
-        found = summary["latency_ms"][key]
-        if found["count"]:
-            shown = [_ms(found[quantile]) for quantile in ("p50", "p90", "p99", "p999", "max")]
-            rows.append([name, *shown, f"{found['count']:,}"])
+        found: Latency = getattr(summary.latency_ms, key)
+        if found.count:
+            quantiles = [shown(found, quantile) for quantile in ("p50", "p90", "p99", "p999", "max")]
+            rows.append([name, *quantiles, f"{found.count:,}"])
     return table(("", "p50", "p90", "p99", "p99.9", "max", "count"), rows, numbers=True)
 
 
-def _checks(summary: Mapping[str, Any]) -> str:
+def _checks(summary: Summary) -> str:
     return table(
         ("check", "verdict", "findings"),
-        ([name, check["verdict"], "\n".join(check["findings"])] for name, check in summary["checks"].items()),
+        ([name, check.verdict, "\n".join(_said(check))] for name, check in summary.checks.items()),
     )
 
 
-def _certificate(summary: Mapping[str, Any]) -> list[str]:
-    certificate = summary.get("certificate")
-    if not certificate:
-        return []
-    shown = {name: value for name, value in certificate.items() if name != "lag_histogram"}
+def _certificate(summary: Summary) -> list[str]:
+    shown = {name: value for name, value in to_json(summary.certificate).items() if name != "lag_histogram"}
     return [table((), ((name.replace("_", " "), value) for name, value in shown.items()))]
 
 
-def _ms(milliseconds: float) -> str:
-    return format_duration(milliseconds / 1e3)
+def _said(check: CheckResult) -> list[str]:
+    return [*check.findings, *(f"(could not see: {phrase})" for phrase in check.unseen)]

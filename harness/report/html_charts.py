@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.distribution import Distribution
 from harness.history import Row
+from harness.history.distribution import Distribution
 from harness.report.charts import Series, bars, lines, scatter
+from harness.report.model import Summary
 
 _MS, _S = 1e6, 1e9
 _BINS = 60
@@ -15,7 +16,7 @@ _PERCENTS = (50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99)
 _MOST_HOLDERS = 4000
 
 
-def charts_of(rows: Sequence[Row], summary: Mapping[str, Any]) -> dict[str, str]:
+def charts_of(rows: Sequence[Row], summary: Summary) -> dict[str, str]:
     """SVG by name. A run in which nothing was granted has fewer of them."""
     granted = [row for row in rows if row.granted is not None]
     pictures: dict[str, str] = {}
@@ -27,7 +28,7 @@ def charts_of(rows: Sequence[Row], summary: Mapping[str, Any]) -> dict[str, str]
         pictures["queue"] = _queue(rows, summary)
     if len(granted) > 1:
         pictures["order"] = _order(granted)
-    lag = summary.get("certificate", {}).get("lag_histogram")
+    lag = summary.certificate.lag_histogram
     if lag:
         pictures["lag"] = _lag(lag)
     return pictures
@@ -127,8 +128,8 @@ def _throughput(rows: Sequence[Row], granted: Sequence[Row]) -> str:
     )
 
 
-def _queue(rows: Sequence[Row], summary: Mapping[str, Any]) -> str:
-    patience = summary["config"].get("timeout")
+def _queue(rows: Sequence[Row], summary: Summary) -> str:
+    patience = summary.config.timeout
     come = sorted(row.intended for row in rows)
     gone = sorted(_left(row, patience) for row in rows)
     last = max(gone[-1], come[-1])

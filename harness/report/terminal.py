@@ -2,13 +2,18 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness import exits
 from harness.durations import format_duration
+from harness.judge.checkers.fairness import Order
+from harness.judge.checkers.registry import broken_promise
+from harness.judge.checkers.result import CheckResult
+from harness.report.model import Latencies, Latency, Summary
+from harness.report.summary import TRUST
 
 _PLAIN_WIDTH = 120
 _VERDICT_STYLES = {"ok": "bold green", "violated": "bold red", "unknown": "bold yellow"}
@@ -28,12 +33,12 @@ def make_console() -> Console:
     return Console(highlight=False, soft_wrap=plain, width=_PLAIN_WIDTH if plain else None)
 
 
-def print_summary(console: Console, summary: Mapping[str, Any], folder: str) -> None:
+def print_summary(console: Console, summary: Summary, folder: str) -> None:
     """The whole result of a run, for reading."""
     console.print()
     console.print(_headline(summary))
     console.print()
-    console.print(_latencies(summary["latency_ms"]))
+    console.print(_latencies(summary.latency_ms))
     console.print()
     facts = [*facts_of(summary), ("run", folder)]
     if not console.is_terminal:
@@ -48,96 +53,143 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: str) -> 
     console.print(table)
 
 
-def print_verdict(console: Console, summary: Mapping[str, Any], folder: str) -> None:
-    """One line, for scripts and for `--quiet`."""
-    console.print(f"{summary['verdict']} {folder}")
+def print_verdict(console: Console, summary: Summary, folder: str) -> None:
+    """One line, for scripts and for `--quiet`: what the exit code says, in words, and the folder."""
+    console.print(f"{in_a_line(summary)} {folder}", markup=False, soft_wrap=True)
 
 
-def _headline(summary: Mapping[str, Any]) -> Text:
-    verdict = summary["verdict"]
+def in_a_line(summary: Summary) -> str:
+    """`ok`, or what is wrong: `failed: acquire.p99<1us, was 4.82 ms`."""
+    if summary.interrupted:
+        return f"interrupted: {summary.verdict} until then"
+    match summary.exit_code:
+        case exits.VIOLATED:
+            return f"violated: {broken_promise(summary.checks) or _first_finding(summary, 'violated')}"
+        case exits.UNTRUSTED if summary.doubts:
+            return f"untrusted: {'; '.join(summary.doubts)}"
+        case exits.UNTRUSTED:
+            return f"unknown: {_first_finding(summary, 'unknown')}"
+        case exits.THRESHOLD:
+            failed = [judgement for judgement in summary.thresholds if not judgement.passed]
+            return "failed: " + "; ".join(
+                f"{judgement.threshold}, {f'was {judgement.was}' if judgement.was else 'was not measured'}"
+                for judgement in failed
+            )
+    return summary.verdict
+
+
+def _first_finding(summary: Summary, verdict: str) -> str:
+    found = [
+        f"{name}: {check.findings[0] if check.findings else 'no finding was recorded'}"
+        for name, check in summary.checks.items()
+        if check.verdict == verdict
+    ]
+    return found[0] if found else "nothing tells why"
+
+
+def _headline(summary: Summary) -> Text:
+    verdict = summary.verdict
     text = Text(f"verdict {verdict}", style=_VERDICT_STYLES.get(verdict, ""))
-    violated = [name for name, check in summary["checks"].items() if check["verdict"] == "violated"]
+    violated = [name for name, check in summary.checks.items() if check.verdict == "violated"]
     if violated:
         text.append(f": {', '.join(violated)}")
+        if sentence := broken_promise(summary.checks):
+            text.append(f" ({sentence})", style="not bold")
     elif verdict == "ok":
         text.append(
-            ": no two writers were accepted, no fence ran backwards",
+            ": no two holders at once, no two writers accepted, no fence ran backwards",
             style="not bold",
         )
-    if summary["interrupted"]:
+    elif verdict == "unknown":
+        text.append(f": {in_a_line(summary).partition(': ')[2]}", style="not bold")
+    if summary.interrupted:
         text.append(" (interrupted: of what had happened until then)", style="not bold yellow")
     return text
 
 
-def _latencies(latency_ms: Mapping[str, Mapping[str, Any]]) -> Table:
+def shown(latency: Latency, quantile: str) -> str:
+    """A percentile for reading; one that is only a lower bound says so."""
+    return f"{'≥ ' if quantile in latency.bounds else ''}{format_duration(getattr(latency, quantile) / 1e3)}"
+
+
+def _latencies(latencies: Latencies) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("latency", style="dim", no_wrap=True)
     for name in ("p50", "p90", "p99", "p99.9", "max", "count"):
         table.add_column(name, justify="right", no_wrap=True)
     for key, name in LATENCY_NAMES.items():
-        figures = latency_ms[key]
-        if figures["count"]:
-            shown = [format_duration(figures[q] / 1e3) for q in ("p50", "p90", "p99", "p999", "max")]
-            table.add_row(name, *shown, f"{figures['count']:,}")
+        latency: Latency = getattr(latencies, key)
+        for title, figures in ((name, latency), ("  of those granted", latency.granted)):
+            if figures is not None and figures.count:
+                row = [
+                    shown(figures, quantile)
+                    if isinstance(figures, Latency)
+                    else format_duration(getattr(figures, quantile) / 1e3)
+                    for quantile in ("p50", "p90", "p99", "p999", "max")
+                ]
+                table.add_row(title, *row, f"{figures.count:,}")
     return table
 
 
-def facts_of(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def facts_of(summary: Summary) -> list[tuple[str, str]]:
     """Name and sentence of everything that is worth telling, the important last."""
-    arrivals, order = summary["arrivals"], summary["order"]
-    counts = [f"{arrivals['offered']:,} offered", f"{arrivals['acquired']:,} acquired"]
+    arrivals = summary.arrivals
+    counts = [f"{arrivals.offered:,} offered", f"{arrivals.acquired:,} acquired"]
     counts += [
-        f"{arrivals[name]:,} {name.replace('_', ' ')}"
+        f"{getattr(arrivals, name):,} {name.replace('_', ' ')}"
         for name in ("timed_out", "failed", "lost", "abandoned", "dropped")
-        if arrivals.get(name)
+        if getattr(arrivals, name)
     ]
-    unheard = "; the latencies are of those granted" if arrivals["timed_out"] else ""
+    gave_up = summary.latency_ms.arrival_to_grant.bounds
+    bounds = "; ≥ marks what those who gave up waited at least" if gave_up else ""
     facts = [
-        ("arrivals", f"{', '.join(counts)}; backlog at most {arrivals['backlog_max']:,}{unheard}"),
-        (
-            "throughput",
-            f"{summary['throughput_per_s']:,.1f} locked sections/s over {summary['duration_s']:.1f} s",
-        ),
-        ("order", _order(order)),
+        ("arrivals", f"{', '.join(counts)}; backlog at most {arrivals.backlog_max:,}{bounds}"),
+        ("throughput", _throughput(summary)),
+        ("order", _order(summary.order)),
         (
             "resource",
-            f"{summary['resource']['accepted']:,} writes accepted, "
-            f"{summary['resource']['stale_rejections']:,} stale ones refused",
+            f"{summary.resource.accepted:,} writes accepted, "
+            f"{summary.resource.stale_rejections:,} stale ones refused",
         ),
     ]
-    if summary["backend"]["commands_per_acquire"] is not None:
-        facts.append(
-            ("lock server", f"{summary['backend']['commands_per_acquire']:.2f} commands per acquire")
-        )
-    cpu = ", ".join(f"{share:.0%}" for share in summary["client"]["cpu"])
+    if summary.backend.commands_per_acquire is not None:
+        facts.append(("lock server", f"{summary.backend.commands_per_acquire:.2f} commands per acquire"))
+    cpu = ", ".join(f"{share:.0%}" for share in summary.client.cpu)
     facts.append(("generator", f"{cpu or '?'} of a core"))
-    facts += [("finding", finding) for finding in _findings(summary["checks"])]
-    facts += [("error", f"{count:,} × {error}") for error, count in summary["errors"].items()]
-    facts += [("do not trust", doubt) for doubt in summary["doubts"]]
-    facts += [("threshold", judgement["sentence"]) for judgement in summary["thresholds"]]
-    facts.append(("bounded by", f"{summary['bound']['name']}: {summary['bound']['because']}"))
-    if summary["bound"]["next"]:
-        facts.append(("try next", "; ".join(summary["bound"]["next"])))
+    facts += [("finding", finding) for finding in _findings(summary.checks)]
+    facts += [("error", f"{count:,} × {error}") for error, count in summary.errors.items()]
+    facts += [("do not trust", doubt) for doubt in summary.doubts]
+    facts += [("threshold", judgement.sentence) for judgement in summary.thresholds]
+    facts.append(("bounded by", f"{summary.bound.name}: {summary.bound.because}"))
+    if summary.bound.next:
+        facts.append(("try next", "; ".join(summary.bound.next)))
     return facts
 
 
-def _order(order: Mapping[str, Any]) -> str:
-    ratio, tau = order.get("inversion_ratio"), order.get("kendall_tau")
-    if ratio is None:
+def _throughput(summary: Summary) -> str:
+    window = summary.duration_s - summary.drain_s
+    text = f"{summary.throughput_per_s:,.1f} locked sections/s over {window:.1f} s"
+    if summary.drained:
+        text += f", then {summary.drained:,} more in {summary.drain_s:.1f} s without arrivals"
+    return text
+
+
+def _order(order: Order | None) -> str:
+    if order is None:
         return "not measured"
-    text = (
-        f"{ratio:.2%} of pairs granted out of order, one arrival overtaken {order['max_overtakes']:,} times"
+    return (
+        f"{order.inversion_ratio:.2%} of pairs granted out of order, one arrival overtaken "
+        f"{order.max_overtakes:,} times (Kendall tau {order.kendall_tau:.3f}, Jain index "
+        f"{order.jain_index:.3f})"
     )
-    return text + ("" if tau is None else f" (Kendall tau {tau:.3f}, Jain index {order['jain_index']:.3f})")
 
 
-def _findings(checks: Mapping[str, Mapping[str, Any]], most: int = 3) -> Sequence[str]:
+def _findings(checks: Mapping[str, CheckResult], most: int = 3) -> Sequence[str]:
     found = []
     for name, check in checks.items():
-        if check["verdict"] == "ok":
+        if check.verdict == "ok" or name == TRUST:  # doubts have a line of their own
             continue
-        findings = check["findings"]
-        found += [f"{name}: {finding}" for finding in findings[:most]]
-        if len(findings) > most:
-            found.append(f"{name}: and {len(findings) - most:,} more, see report.html")
+        found += [f"{name}: {finding}" for finding in check.findings[:most]]
+        if len(check.findings) > most:
+            found.append(f"{name}: and {len(check.findings) - most:,} more, see report.html")
     return found

@@ -13,11 +13,11 @@ import uvloop
 
 import asyncdlock
 from asyncdlock.backends.redis.keys import companion
-from harness.clock import now
-from harness.experiments.lab import Lab
-from harness.experiments.trials.crew import Crew, open_crew
-from harness.experiments.trials.nursery import Line
 from harness.faults import FaultJournal, frozen_process, kill_process
+from harness.lab import Lab
+from harness.lab.forkserver import Channel
+from harness.lab.participant import Forkserver
+from harness.load.clock import now
 from harness.repro.finding import Figure, Finding
 from harness.repro.registry import reproduction
 from harness.servers import RedisNode
@@ -27,8 +27,6 @@ ELSEWHERE = 5.0
 TTL = 2.0
 COUNTS = (1, 5, 20)
 TRIALS, QUICK_TRIALS = 10, 3
-
-ROLE = f"{__name__}:wait_in_line"
 
 
 @reproduction(
@@ -48,13 +46,13 @@ async def run(lab: Lab) -> Finding:
     lab.plan(kinds=kinds, trials=trials)
     (node,) = server.nodes
     assert isinstance(node, RedisNode)
-    async with open_crew("asyncdlock.backends.redis", __name__, log=lab.folder / "processes.log") as crew:
-        delays = {
-            kind: await asyncio.gather(
-                *(_delay(crew, node, url, _Trial(*kind, number)) for number in range(trials))
-            )
-            for kind in kinds
-        }
+    forkserver = await lab.forkserver()
+    delays = {
+        kind: await asyncio.gather(
+            *(_delay(forkserver, node, url, _Trial(*kind, number)) for number in range(trials))
+        )
+        for kind in kinds
+    }
     return Finding(
         figures=[_figure(how, count, delays[how, count]) for how, count in kinds],
         differs=[
@@ -77,7 +75,7 @@ class _Trial:
         return f"dead waiters {self.count} {self.how} {self.number}"
 
 
-async def _delay(crew: Crew, node: RedisNode, url: str, trial: _Trial) -> float:
+async def _delay(forkserver: Forkserver, node: RedisNode, url: str, trial: _Trial) -> float:
     """Seconds from the holder's release to the grant of the waiter behind those that died.
 
     :raises LockError: the lock server failed.
@@ -88,7 +86,9 @@ async def _delay(crew: Crew, node: RedisNode, url: str, trial: _Trial) -> float:
         survivor = await stack.enter_async_context(asyncdlock.connect(url))
         handle = await holder.acquire(trial.key, ttl=TTL)
         spec = {"url": url, "key": trial.key, "count": trial.count, "ttl": TTL}
-        doomed = await stack.enter_async_context(crew.member(trial.key, ROLE, spec, lambda message: None))
+        doomed = await stack.enter_async_context(
+            forkserver.participant(trial.key, wait_in_line, spec, lambda event: None)
+        )
         await _until_waiting(node, trial.key, trial.count)
         waiting = asyncio.create_task(survivor.acquire(trial.key, ttl=TTL))
         try:
@@ -119,7 +119,7 @@ async def _has(node: RedisNode, queue: str, count: int) -> bool:
     return bool(await node.command("ZCARD", queue) == count)
 
 
-def wait_in_line(spec: Mapping[str, Any], line: Line) -> None:
+def wait_in_line(spec: Mapping[str, Any], channel: Channel) -> None:
     """The process that is to die: waits for the lock, with several tasks."""
     uvloop.run(_wait_in_line(spec))
 

@@ -1,4 +1,4 @@
-"""Jepsen's lock-set on etcd: a set that is guarded by a lock, updated while members of etcd are paused."""
+"""Jepsen's lock-set on etcd: a set that is guarded by a lock, updated while clients of etcd are paused."""
 
 import asyncio
 import contextlib
@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from harness import servers
-from harness.clock import now
-from harness.experiments.lab import Lab
-from harness.experiments.lab.track import NeverHappened
-from harness.experiments.trials.crew import Member, open_crew
-from harness.experiments.trials.shared_set import RESOURCE_FENCE, Mode, SharedSet, lost
 from harness.faults import FaultJournal, frozen_process, frozen_server
+from harness.lab import Lab
+from harness.lab.event import Event
+from harness.lab.participant import Participant
+from harness.lab.resource_view import ResourceView
+from harness.lab.shared_set import RESOURCE_FENCE, Mode, SharedSet
+from harness.lab.track import NeverHappened
+from harness.load.clock import now
 from harness.repro.etcd_lock import EtcdLock, EtcdLockFailed
 from harness.repro.finding import Figure, Finding
-from harness.repro.lock_set import ROLE
+from harness.repro.lock_set import lock_set
 from harness.repro.registry import reproduction
 from harness.servers import EtcdCluster
 
@@ -62,42 +64,42 @@ async def run(lab: Lab) -> Finding:
     acknowledged: dict[str, list[str]] = defaultdict(list)
     refused = defaultdict[str, int](int)
 
-    def heard(message: Mapping[str, Any]) -> None:
-        if message["event"] == "accepted":
-            acknowledged[message["key"]].append(message["element"])
-        refused[message["key"]] += message["event"] == "stale"
+    def heard(event: Event) -> None:
+        key = event.details["key"]
+        if event.name == "accepted":
+            acknowledged[key].append(event.details["element"])
+        refused[key] += event.name == "stale"
 
     async with contextlib.AsyncExitStack() as stack:
-        log = lab.folder / "processes.log"
-        crew = await stack.enter_async_context(
-            open_crew("asyncdlock.backends.etcd", "harness.repro.lock_set", log=log)
-        )
+        forkserver = await lab.forkserver()
         cluster = await stack.enter_async_context(servers.etcd(MEMBERS))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         etcd = await _described(cluster, session)
-        resources = {arm.mode: (await lab.resource(RESOURCE_FENCE[arm.mode])).url for arm in ARMS}
+        resources = {arm.mode: await lab.resource(RESOURCE_FENCE[arm.mode]) for arm in ARMS}
         sets = QUICK_SETS if lab.quick else SETS
-        members = [
+        clients = [
             await stack.enter_async_context(
-                crew.member(f"process {number}", ROLE, _spec(lab, cluster, resources, number, sets), heard)
+                forkserver.participant(
+                    f"process {number}", lock_set, _spec(lab, cluster, resources, number, sets), heard
+                )
             )
             for number in range(PROCESSES)
         ]
         lab.say(f"{seconds:g} s of updates and pauses")
-        await _pause(pauses, cluster, members, seconds)
-        for member in members:
-            member.tell({"stop": True})
+        await _pause(pauses, cluster, clients, seconds)
+        for client in clients:
+            client.tell("stop")
         with contextlib.suppress(NeverHappened):  # one that is stuck is killed: what it was told counts
-            await asyncio.gather(*(member.ended(_ENDS_WITHIN) for member in members))
-        figures = [await _figure(arm, sets, resources, session, acknowledged, refused) for arm in ARMS]
+            await asyncio.gather(*(client.ended(_ENDS_WITHIN) for client in clients))
+        figures = [await _figure(arm, sets, resources[arm.mode], acknowledged, refused) for arm in ARMS]
     return Finding(
         figures=figures,
         differs=[
             f"{etcd} Jepsen's 3.4.3 does, and a good part of its loss comes from that; ours looks at its "
             "lease again after every wait.",
-            "Jepsen paused members of etcd, every five seconds. We pause members and clients by turns: a "
+            "Jepsen paused clients of etcd, every five seconds. We pause clients and clients by turns: a "
             "client that stands still is what stays unsafe with any lock.",
-            f"{MEMBERS} members on one machine instead of five on five; {sets} sets at a time, not one.",
+            f"{MEMBERS} clients on one machine instead of five on five; {sets} sets at a time, not one.",
             "The set is in a resource of its own process, not in the test's memory, so that it can refuse.",
         ],
     )
@@ -140,13 +142,13 @@ def _draw_pauses(rng: random.Random, seconds: float) -> list[_Pause]:
 
 
 async def _pause(
-    pauses: Sequence[_Pause], cluster: EtcdCluster, members: Sequence[Member], seconds: float
+    pauses: Sequence[_Pause], cluster: EtcdCluster, clients: Sequence[Participant], seconds: float
 ) -> None:
     journal = FaultJournal(now())
     for pause in pauses:
         await asyncio.sleep(max(0.0, pause.at - (now() - journal.origin) / 1e9))
         if pause.client:
-            async with frozen_process(journal, members[pause.number].pid, who=members[pause.number].name):
+            async with frozen_process(journal, clients[pause.number].pid, who=clients[pause.number].name):
                 await asyncio.sleep(pause.seconds)
         else:
             async with frozen_server(journal, cluster[pause.number]):
@@ -155,14 +157,14 @@ async def _pause(
 
 
 def _spec(
-    lab: Lab, cluster: EtcdCluster, resources: Mapping[Mode, str], number: int, sets: int
+    lab: Lab, cluster: EtcdCluster, resources: Mapping[Mode, ResourceView], number: int, sets: int
 ) -> dict[str, Any]:
     member = cluster[number % len(cluster)]  # as Jepsen's, each client knows one member only
     return {
         "lock_url": f"etcd://{member.address}",
         "member_url": member.client_url,
         "arms": [
-            {"name": arm.name, "lock": arm.lock, "mode": arm.mode, "resource": resources[arm.mode]}
+            {"name": arm.name, "lock": arm.lock, "mode": arm.mode, "resource": resources[arm.mode].url}
             for arm in ARMS
         ],
         "ttl": TTL,
@@ -176,17 +178,16 @@ def _spec(
 async def _figure(
     arm: _Arm,
     sets: int,
-    resources: Mapping[Mode, str],
-    session: aiohttp.ClientSession,
+    resource: ResourceView,
     acknowledged: Mapping[str, Sequence[str]],
     refused: Mapping[str, int],
 ) -> Figure:
-    shared = SharedSet(resources[arm.mode], session, arm.mode)
+    shared = SharedSet(resource, arm.mode)
     missing = total = stale = 0
     for number in range(sets):
         key = f"{arm.name}, set {number}"
         told = acknowledged.get(key, [])
-        missing += len(lost(told, (await shared.read(key)).elements))
+        missing += len(await shared.lost(key, told))
         total += len(told)
         stale += refused.get(key, 0)
     fenced = arm.mode == "every operation"

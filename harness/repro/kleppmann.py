@@ -2,15 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 
-import aiohttp
-
-import asyncdlock
-from harness.experiments.depth.modes import Arena
-from harness.experiments.depth.schedules import older_writes_first, younger_writes_first
-from harness.experiments.lab import Lab
-from harness.experiments.trials.shared_set import RESOURCE_FENCE, Mode
+from harness.experiments.fence_depth.schedules import older_writes_first, open_set_scene, younger_writes_first
+from harness.lab import Lab
+from harness.lab.shared_set import Mode
 from harness.repro.finding import Figure, Finding
 from harness.repro.registry import reproduction
 
@@ -55,19 +50,14 @@ async def run(lab: Lab) -> Finding:
 
 async def _play(lab: Lab, mode: Mode, trials: int, *, younger_first: bool) -> Sequence[bool]:
     """Of each trial: whether an acknowledged update was lost."""
-    server = await lab.lock_server("redis")
-    resource = await lab.resource(RESOURCE_FENCE[mode])
-    order = "younger" if younger_first else "older"
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(asyncdlock.connect(server.url))
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+    order, play = ("younger", younger_writes_first) if younger_first else ("older", older_writes_first)
 
-        async def trial(number: int) -> bool:
-            arena = Arena(f"{mode}, {order} first, {number}", mode, lab, resource, client, session, ttl=TTL)
-            await (younger_writes_first if younger_first else older_writes_first)(arena)
-            return bool(await arena.lost())
+    async def trial(number: int) -> bool:
+        async with open_set_scene(lab, f"{mode}, {order} first, {number}", mode, ttl=TTL) as stage:
+            await play(stage)
+            return bool(await stage.lost())
 
-        return await asyncio.gather(*(trial(number) for number in range(trials)))
+    return await asyncio.gather(*(trial(number) for number in range(trials)))
 
 
 def _figure(name: str, losses: Sequence[bool], *, expected: int) -> Figure:

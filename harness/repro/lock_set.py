@@ -11,22 +11,22 @@ import uvloop
 
 import asyncdlock
 from asyncdlock import LockClient, LockError, StaleFence
-from harness.experiments.trials.nursery import Line
-from harness.experiments.trials.shared_set import SharedSet
+from harness.lab.forkserver import Channel
+from harness.lab.resource_view import ResourceView
+from harness.lab.shared_set import SharedSet
 from harness.repro.etcd_lock import EtcdLock, EtcdLockFailed
 
-ROLE = f"{__name__}:live"
 _PATIENCE = 20.0
 
 Hold = Callable[[str], contextlib.AbstractAsyncContextManager[int]]
 """Holds the lock of that name for the length of an `async with`; yields its fence."""
 
 
-def live(spec: Mapping[str, Any], line: Line) -> None:
-    uvloop.run(_live(spec, line))
+def lock_set(spec: Mapping[str, Any], channel: Channel) -> None:
+    uvloop.run(_lock_set(spec, channel))
 
 
-async def _live(spec: Mapping[str, Any], line: Line) -> None:
+async def _lock_set(spec: Mapping[str, Any], channel: Channel) -> None:
     timeout = aiohttp.ClientTimeout(total=_PATIENCE)
     connector = aiohttp.TCPConnector(limit=0)  # a waiter of etcd's Lock occupies a connection
     async with (
@@ -38,14 +38,14 @@ async def _live(spec: Mapping[str, Any], line: Line) -> None:
             "ours": _holder(client, spec["ttl"]),
         }
         stop = asyncio.Event()
-        asyncio.get_running_loop().add_reader(line.fileno(), stop.set)
+        asyncio.get_running_loop().add_reader(channel.fileno(), stop.set)
         adders = []
         for arm in spec["arms"]:
-            shared = SharedSet(arm["resource"], session, arm["mode"])
+            shared = SharedSet(ResourceView(arm["resource"], session), arm["mode"])
             for number in range(spec["sets"]):
                 key = f"{arm['name']}, set {number}"
                 rng = random.Random(f"{spec['seed']} {spec['process']} {key}")
-                adders.append(_add(holds[arm["lock"]], shared, key, spec, rng, stop, line))
+                adders.append(_add(holds[arm["lock"]], shared, key, spec, rng, stop, channel))
         await asyncio.gather(*adders)
 
 
@@ -70,7 +70,7 @@ async def _add(
     spec: Mapping[str, Any],
     rng: random.Random,
     stop: asyncio.Event,
-    line: Line,
+    channel: Channel,
 ) -> None:
     """Add element after element: take the lock, read the set, wait, write it back."""
     count = 0
@@ -84,8 +84,8 @@ async def _add(
                 await asyncio.sleep(wait)
                 owner = f"{key}, {element}"
                 reply = await shared.write(key, found, element, fence=fence, owner=owner)
-            line.say(reply.write, key=key, element=element)
+            channel.say(reply.write, key=key, element=element)
         except StaleFence:
-            line.say("stale", key=key)
+            channel.say("stale", key=key)
         except (LockError, EtcdLockFailed, aiohttp.ClientError, TimeoutError):
             await asyncio.sleep(0.1)

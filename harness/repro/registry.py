@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config import UsageError
-from harness.experiments.lab import Lab
+from harness.lab import Lab
 from harness.repro.finding import Finding
 
 Run = Callable[[Lab], Awaitable[Finding]]

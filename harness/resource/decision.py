@@ -7,6 +7,7 @@ reader still can. Everything here is a pure function; the stores keep the marks.
 """
 
 import enum
+import struct
 from typing import NamedTuple
 
 READ = -1
@@ -51,7 +52,7 @@ class Outcome(enum.Enum):
     CONFLICT = "conflict"
     """The key is not at the version that the write expects."""
     REPEATED = "repeated"
-    """As stale, but the value is from this very write: an earlier reply must have been lost."""
+    """As stale, but this very write was accepted before: an earlier reply must have been lost."""
 
 
 class Write(NamedTuple):
@@ -69,6 +70,18 @@ class Write(NamedTuple):
     owner: str | None = None
 
 
+REMEMBERED = 16
+"""So many accepted writes of a key are known by name, so that a repetition gets a true answer."""
+
+_ENTRY = struct.Struct(">QQ16s")
+RECENT_BYTES = REMEMBERED * _ENTRY.size
+
+
+def entry(write: Write) -> bytes:
+    """How an accepted write is remembered: whose it was, which of its holder's, and what it said."""
+    return _ENTRY.pack(write.token, write.seq, bytes.fromhex(write.digest))
+
+
 class State(NamedTuple):
     """A key, all but its value: the mark, and the accepted write that the value is from."""
 
@@ -77,15 +90,37 @@ class State(NamedTuple):
     seq: int = 0
     version: int = 0
     digest: str = ""
+    recent: bytes = b""
+    """The entries of the last accepted writes, the newest first."""
 
 
 def judge(fencing: Fencing, state: State, write: Write) -> tuple[Outcome, State]:
     """What becomes of the write, and of the key."""
     mark = raised(state.mark, write.token, write.seq)
     if mark is None and fencing is not Fencing.OFF:
-        repeats = (write.token, write.seq, write.digest) == (state.token, state.seq, state.digest)
-        return Outcome.REPEATED if repeats else Outcome.STALE, state
+        return Outcome.REPEATED if _was_accepted(state, write) else Outcome.STALE, state
     if write.expected is not None and write.expected != state.version:
         return Outcome.CONFLICT, state
-    after = State(mark or state.mark, write.token, write.seq, state.version + 1, write.digest)
+    recent = (entry(write) + state.recent)[:RECENT_BYTES]
+    after = State(mark or state.mark, write.token, write.seq, state.version + 1, write.digest, recent)
     return Outcome.ACCEPTED, after
+
+
+def is_remembered(state: State, write: Write) -> bool:
+    """Would the write be known if it had been accepted? Not when it is older than all that are.
+
+    Accepted writes rise, hence those that were forgotten lie below those that were not.
+    """
+    known = len(state.recent) // _ENTRY.size
+    if state.version <= known:
+        return True
+    oldest = _ENTRY.unpack_from(state.recent, (known - 1) * _ENTRY.size)[:2] if known else state[1:3]
+    return (write.token, write.seq) >= oldest
+
+
+def _was_accepted(state: State, write: Write) -> bool:
+    if (write.token, write.seq, write.digest) == (state.token, state.seq, state.digest):
+        return True
+    wanted = entry(write)
+    size = _ENTRY.size
+    return any(state.recent[i : i + size] == wanted for i in range(0, len(state.recent), size))

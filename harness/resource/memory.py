@@ -5,21 +5,25 @@ from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Any
 
-from harness.resource.decision import READ, Fencing, Outcome, State, Write, judge, raised
-from harness.resource.store import LOG_PAGE, Found, LogRow, StoreError, Written, log_row
+from harness.load.clock import now
+from harness.resource.decision import READ, Fencing, Outcome, State, Write, is_remembered, judge, raised
+from harness.resource.store import LOG_PAGE, Found, LogRow, Retention, StoreError, Written, log_row
 
 LOG_ROWS = 200_000
-"""Older rows, about 500 bytes each, are dropped; a reader sees the gap in `seq`."""
+"""Kept unless told otherwise: about 500 bytes each."""
+
+_DECIDED = LogRow._fields.index("decided")
 
 
 class MemoryStore:
     """A dictionary. Each operation is one step of the event loop, hence atomic."""
 
-    def __init__(self, fencing: Fencing, *, log: bool) -> None:
+    def __init__(self, fencing: Fencing, *, log: bool, retention: Retention) -> None:
         self._fencing = fencing
+        self._most_age = int(retention.age * 1e9)
         self._keys: dict[str, tuple[State, bytes | None]] = {}
         # Plain tuples: the garbage collector stops looking at them, unlike at named ones.
-        self._log: deque[tuple[Any, ...]] | None = deque(maxlen=LOG_ROWS) if log else None
+        self._log: deque[tuple[Any, ...]] | None = deque(maxlen=retention.rows or LOG_ROWS) if log else None
         self._decided = 0
 
     async def write(self, write: Write) -> Written:
@@ -27,10 +31,14 @@ class MemoryStore:
         outcome, after = judge(self._fencing, before, write)
         if outcome is Outcome.ACCEPTED:
             self._keys[write.key] = after, write.body
-        written = Written(outcome, before.mark, after.version)
+        certain = outcome is not Outcome.STALE or is_remembered(before, write)
+        written = Written(outcome, before.mark, after.version, certain)
         if self._log is not None:
             self._decided += 1
             self._log.append(tuple(log_row(self._decided, write, written)))
+            oldest = now() - self._most_age
+            while len(self._log) > 1 and self._log[0][_DECIDED] < oldest:
+                self._log.popleft()
         return written
 
     async def read(self, key: str, token: int) -> Found:
@@ -52,6 +60,9 @@ class MemoryStore:
             yield page
             after = page[-1].seq
 
+    async def log_from(self) -> int:
+        return self._log[0][0] if self._log else self._decided + 1
+
     async def check(self) -> None:
         """Always well."""
 
@@ -62,8 +73,8 @@ class MemoryStore:
 _NEVER_WRITTEN: tuple[State, bytes | None] = (State(), None)
 
 
-async def open_store(rest: str, fencing: Fencing, *, log: bool) -> MemoryStore:
+async def open_store(rest: str, fencing: Fencing, *, log: bool, retention: Retention) -> MemoryStore:
     """:raises StoreError: `rest`, what followed the word `memory`, is not empty."""
     if rest:
         raise StoreError(f"'memory:{rest}' is no store: 'memory' takes no path")
-    return MemoryStore(fencing, log=log)
+    return MemoryStore(fencing, log=log, retention=retention)

@@ -2,97 +2,70 @@
 
 Any number of resources may share the table, since no process decides: the row does, under its own
 lock. `WHERE (token, seq) > (mark_token, mark_seq)` compares pairs as `decision.raised` does.
+
+Durability does not depend on how the server is set up: every session commits synchronously, and a server
+that skips `fsync` or full-page writes, or keeps the table unlogged, is refused.
 """
 
+import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 
 from asyncdlock.backend import redact
-from harness.resource.decision import READ, Fencing, Mark, Outcome, State, Write, judge
-from harness.resource.store import LOG_PAGE, Found, LogRow, StoreError, Written, log_row
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS resource (
-    key        text PRIMARY KEY,
-    mark_token bigint NOT NULL,
-    mark_seq   bigint NOT NULL,
-    token      bigint NOT NULL,
-    seq        bigint NOT NULL,
-    version    bigint NOT NULL,
-    digest     text NOT NULL,
-    body       bytea,
-    -- The mark before the last accepted write: RETURNING knows no OLD before PostgreSQL 18.
-    prior_token bigint NOT NULL DEFAULT 0,
-    prior_seq   bigint NOT NULL DEFAULT -1
-);
-CREATE TABLE IF NOT EXISTS resource_log (
-    seq       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    key       text NOT NULL,
-    token     bigint NOT NULL,
-    fence_seq bigint NOT NULL,
-    outcome   text NOT NULL,
-    seen      bigint NOT NULL,
-    version   bigint NOT NULL,
-    started   bigint NOT NULL,
-    decided   bigint NOT NULL,
-    owner     text,
-    digest    text NOT NULL
-);
-"""
-# `$7` tells whether tokens are enforced. A key that was never written must also refuse a write
-# that expects a version; one that exists meets the conflict, which locks the row and then decides.
-_WRITE = """
-INSERT INTO resource AS r (key, mark_token, mark_seq, token, seq, version, digest, body)
-SELECT $1, $2, $3, $2, $3, 1, $4, $5
-WHERE coalesce($6::bigint, 0) = 0 OR EXISTS (SELECT FROM resource WHERE key = $1)
-ON CONFLICT (key) DO UPDATE SET
-    prior_token = r.mark_token, prior_seq = r.mark_seq,
-    mark_token = greatest(r.mark_token, excluded.mark_token),
-    mark_seq = CASE WHEN (excluded.mark_token, excluded.mark_seq) > (r.mark_token, r.mark_seq)
-                    THEN excluded.mark_seq ELSE r.mark_seq END,
-    token = excluded.token, seq = excluded.seq, version = r.version + 1,
-    digest = excluded.digest, body = excluded.body
-WHERE (NOT $7::boolean OR (excluded.token, excluded.seq) > (r.mark_token, r.mark_seq))
-    AND ($6 IS NULL OR r.version = $6)
-RETURNING prior_token, prior_seq, version
-"""
-_STATE = "SELECT mark_token, mark_seq, token, seq, version, digest FROM resource WHERE key = $1"
-_APPEND = """
-INSERT INTO resource_log
-    (key, token, fence_seq, outcome, seen, version, started, decided, owner, digest)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-"""
-_VALUE = "SELECT mark_token, mark_seq, token, seq, version, body FROM resource WHERE key = $1"
-_FENCED_VALUE = """
-INSERT INTO resource AS r (key, mark_token, mark_seq, token, seq, version, digest)
-VALUES ($1, $2, $3, 0, 0, 0, '')
-ON CONFLICT (key) DO UPDATE SET
-    mark_token = excluded.mark_token,
-    mark_seq = CASE WHEN excluded.mark_token > r.mark_token THEN excluded.mark_seq ELSE r.mark_seq END
-WHERE excluded.mark_token >= r.mark_token
-RETURNING mark_token, mark_seq, token, seq, version, body
-"""
-_PAGE = "SELECT * FROM resource_log WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3"
+from harness.resource import postgres_sql as sql
+from harness.resource.decision import (
+    READ,
+    RECENT_BYTES,
+    Fencing,
+    Mark,
+    Outcome,
+    State,
+    Write,
+    entry,
+    is_remembered,
+    judge,
+)
+from harness.resource.store import LOG_PAGE, LOG_ROWS, Found, LogRow, Retention, StoreError, Written, log_row
 
 _MOST_CONNECTIONS = 16
+# A server that does not answer costs a client at most the sum of these.
+_CONNECTION_WITHIN = 5.0
+_TRANSACTION_WITHIN = 10.0
+_SESSION = {
+    "synchronous_commit": "on",
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": f"{_TRANSACTION_WITHIN:.0f}s",
+    "lock_timeout": "5s",
+    "idle_in_transaction_session_timeout": "30s",
+}
+_NEEDED = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "relpersistence": "p"}
+_SCHEMA_LOCK = 0x41444C52  # of ours alone among the advisory locks of the database
+_DROP_EVERY = 1024
+_DROP_AT_MOST = 4 * _DROP_EVERY
+
+logger = logging.getLogger(__name__)
 
 
 class PostgresStore:
     """Each operation is one transaction."""
 
-    def __init__(self, pool: Any, fencing: Fencing, *, log: bool) -> None:
+    def __init__(self, pool: Any, fencing: Fencing, *, log: bool, retention: Retention) -> None:
         self._pool = pool
         self._fencing = fencing
         self._keep_log = log
+        self._retention = retention
+        self._since_drop = _DROP_EVERY
+        self._dropping: asyncio.Task[None] | None = None
 
     async def write(self, write: Write) -> Written:
         enforced = self._fencing is not Fencing.OFF
         async with self._transaction() as connection:
             accepted = await connection.fetchrow(
-                _WRITE,
+                sql.WRITE,
                 write.key,
                 write.token,
                 write.seq,
@@ -100,24 +73,28 @@ class PostgresStore:
                 write.body,
                 write.expected,
                 enforced,
+                entry(write),
+                RECENT_BYTES,
             )
             if accepted is not None:
                 before = Mark(*accepted[:2])
                 written = Written(Outcome.ACCEPTED, before, accepted["version"])
             else:
-                written = _refusal(self._fencing, await connection.fetchrow(_STATE, write.key), write)
+                written = _refusal(self._fencing, await connection.fetchrow(sql.STATE, write.key), write)
             if self._keep_log:
-                await connection.execute(_APPEND, *log_row(0, write, written)[1:])
+                await connection.execute(sql.APPEND, *log_row(0, write, written)[1:])
+        if self._keep_log:
+            self._count_row()
         return written
 
     async def read(self, key: str, token: int) -> Found:
         async with self._transaction() as connection:
             if not token or self._fencing is not Fencing.ON:
-                return _found(await connection.fetchrow(_VALUE, key))
-            row = await connection.fetchrow(_FENCED_VALUE, key, token, READ)
+                return _found(await connection.fetchrow(sql.VALUE, key))
+            row = await connection.fetchrow(sql.FENCED_VALUE, key, token, READ)
             if row is not None:
                 return _found(row)
-            return Found(stale=True, mark=_found(await connection.fetchrow(_VALUE, key)).mark)
+            return Found(stale=True, mark=_found(await connection.fetchrow(sql.VALUE, key)).mark)
 
     async def log(self, after: int) -> AsyncIterator[list[LogRow]]:
         async with self._transaction() as connection:
@@ -126,25 +103,72 @@ class PostgresStore:
             last = await connection.fetchval("SELECT coalesce(max(seq), 0) FROM resource_log")
         while after < last:
             async with self._transaction() as connection:
-                rows = await connection.fetch(_PAGE, after, last, LOG_PAGE)
+                rows = await connection.fetch(sql.PAGE, after, last, LOG_PAGE)
+            if not rows:  # dropped meanwhile
+                return
             page = [LogRow(*row) for row in rows]
             yield page
             after = page[-1].seq
 
+    async def log_from(self) -> int:
+        async with self._transaction() as connection:
+            dropped: int = await connection.fetchval(sql.DROPPED)
+        return dropped + 1
+
     async def check(self) -> None:
         async with self._transaction() as connection:
-            await connection.execute("SELECT")
+            await _check_settings(connection)
+            await connection.execute(sql.CHECK)
 
     async def aclose(self) -> None:
-        await self._pool.close()
+        if self._dropping is not None:
+            await self._dropping
+        try:
+            async with asyncio.timeout(_CONNECTION_WITHIN):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
 
     @contextlib.asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Any]:
+        """Commits at the end. After any failure the connection is given up: the server rolls back by itself.
+
+        To roll back, or to cancel a statement, would mean to wait once more for a server that may be frozen.
+        """
         try:
-            async with self._pool.acquire() as connection, connection.transaction():
-                yield connection
+            connection = await self._pool.acquire(timeout=_CONNECTION_WITHIN)
+            try:
+                async with asyncio.timeout(_TRANSACTION_WITHIN):
+                    await connection.execute("BEGIN")
+                    yield connection
+                    await connection.execute("COMMIT")
+            except BaseException:
+                connection.terminate()
+                raise
+            finally:
+                await self._pool.release(connection, timeout=_CONNECTION_WITHIN)
+        except TimeoutError as error:
+            raise StoreError("the PostgreSQL store failed: it does not answer in time") from error
         except _FAILURES as error:
             raise StoreError(f"the PostgreSQL store failed: {error}") from error
+
+    def _count_row(self) -> None:
+        self._since_drop += 1
+        if self._since_drop >= _DROP_EVERY and (self._dropping is None or self._dropping.done()):
+            self._since_drop = 0
+            self._dropping = asyncio.create_task(self._drop_old_rows())
+
+    async def _drop_old_rows(self) -> None:
+        try:
+            async with self._transaction() as connection:
+                last = await connection.fetchval(
+                    sql.LAST_TO_DROP, self._retention.rows or LOG_ROWS, self._retention.age, _DROP_AT_MOST
+                )
+                if last is not None:
+                    await connection.execute(sql.DROPPED_TO, last)
+                    await connection.execute(sql.DROP, last)
+        except StoreError as failure:
+            logger.warning("old rows of the log stay for now: %s", failure)
 
 
 _FAILURES = (
@@ -164,20 +188,48 @@ def _refusal(fencing: Fencing, row: Any, write: Write) -> Written:
         # The key was new and without a row to lock, the write expected a version, and another
         # write has brought the key there since. Refused is refused.
         outcome = Outcome.CONFLICT
-    return Written(outcome, state.mark, state.version)
+    certain = outcome is not Outcome.STALE or is_remembered(state, write)
+    return Written(outcome, state.mark, state.version, certain)
 
 
 def _found(row: Any) -> Found:
     return Found(False, Mark()) if row is None else Found(False, Mark(*row[:2]), *row[2:])
 
 
-async def open_store(rest: str, fencing: Fencing, *, log: bool) -> PostgresStore:
+async def _check_settings(connection: Any) -> None:
+    """:raises StoreError: what is acknowledged under these settings could be lost."""
+    for name, value in await connection.fetch(sql.SETTINGS):
+        if value == _NEEDED[name]:
+            continue
+        if name == "relpersistence":
+            raise StoreError("the PostgreSQL store failed: its table is unlogged, hence lost in a crash")
+        raise StoreError(
+            f"the PostgreSQL store failed: its server has {name} {value}, and would lose in a crash what it "
+            "has acknowledged"
+        )
+
+
+async def open_store(rest: str, fencing: Fencing, *, log: bool, retention: Retention) -> PostgresStore:
     """:raises StoreError: `rest` is no DSN, or the server or database cannot be used."""
     dsn = f"postgres:{rest}" if rest.startswith("//") else rest
+    pool = None
     try:
-        pool = await asyncpg.create_pool(dsn, min_size=1, max_size=_MOST_CONNECTIONS, command_timeout=30)
-        async with pool.acquire() as connection:
-            await connection.execute(_SCHEMA)
-    except (*_FAILURES, ValueError) as error:
-        raise StoreError(f"cannot open the PostgreSQL store {redact(dsn)!r}: {error}") from error
-    return PostgresStore(pool, fencing, log=log)
+        async with asyncio.timeout(_TRANSACTION_WITHIN):
+            pool = await asyncpg.create_pool(
+                dsn,
+                min_size=1,
+                max_size=_MOST_CONNECTIONS,
+                timeout=_CONNECTION_WITHIN,
+                server_settings=_SESSION,
+            )
+            async with pool.acquire() as connection, connection.transaction():
+                # Two resources that start together would both find no table.
+                await connection.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+                await connection.execute(sql.SCHEMA)
+                await _check_settings(connection)
+    except (*_FAILURES, ValueError, StoreError) as error:
+        if pool is not None:
+            pool.terminate()
+        reason = str(error) or "it does not answer in time"
+        raise StoreError(f"cannot open the PostgreSQL store {redact(dsn)!r}: {reason}") from error
+    return PostgresStore(pool, fencing, log=log, retention=retention)

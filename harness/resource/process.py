@@ -9,6 +9,7 @@ from typing import Literal
 import aiohttp
 
 import harness
+from harness.resource.client import ResourceClient
 from harness.servers.ports import free_port
 from harness.servers.server import Server, running
 
@@ -47,8 +48,8 @@ class ResourceProcess(Server):
 
     async def _answers(self) -> bool:
         try:
-            async with aiohttp.request("GET", f"{self.url}/healthz") as response:
-                return response.status == 200
+            async with ResourceClient.connect(self.url) as client:
+                return (await client.healthz()).status == 200
         except aiohttp.ClientError:
             return False
 

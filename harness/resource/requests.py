@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
+from aiohttp.http import HttpVersion, HttpVersion10, HttpVersion11
 from multidict import CIMultiDictProxy, istr
 
 from asyncdlock.types import MAX_KEY_BYTES
@@ -15,13 +16,18 @@ Headers = CIMultiDictProxy[str]
 FENCE_TOKEN = istr("X-Fence-Token")
 FENCE_SEQ = istr("X-Fence-Seq")
 FENCE_OWNER = istr("X-Fence-Owner")
+FENCE_REPEAT = istr("X-Fence-Repeat")
+"""Of a write that may have been accepted before: a refusal then always says in `yours` whether it was."""
 MAX_FENCE = istr("X-Max-Fence")
 IF_MATCH = istr("If-Match")
 IF_NONE_MATCH = istr("If-None-Match")
 ETAG = istr("ETag")
+TRANSFER_ENCODING = istr("Transfer-Encoding")
 
 MAX_OWNER_CHARS = 256
 
+# What a host may look like, percent-encoding and IPv6 included; a port may follow.
+_AUTHORITY = re.compile(r"(?:[A-Za-z0-9._~%!$&'()*+,;=@:-]|\[[0-9A-Fa-f:.%]+\])+", re.ASCII)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _VERSION_TAG = re.compile(r'"([1-9][0-9]{0,18})"', re.ASCII)
 
@@ -40,7 +46,7 @@ def parse_key(encoded: str) -> str:
 
     :raises BadRequest: empty, longer than a lock's key may be, with NUL, or not UTF-8.
     """
-    raw = unquote_to_bytes(encoded)
+    raw = unquote_to_bytes(encoded.encode("utf-8", "surrogateescape"))
     if not raw:
         raise BadRequest("the key is empty")
     if len(raw) > MAX_KEY_BYTES:
@@ -76,7 +82,7 @@ def parse_expected_version(headers: Headers) -> int | None:
 
     :raises BadRequest: either says anything else, or both are there.
     """
-    match, none_match = headers.get(IF_MATCH), headers.get(IF_NONE_MATCH)
+    match, none_match = _single(headers, IF_MATCH), _single(headers, IF_NONE_MATCH)
     if match is None and none_match is None:
         return None
     if match is not None and none_match is not None:
@@ -96,19 +102,59 @@ def parse_owner(headers: Headers) -> str | None:
 
     :raises BadRequest: it is too long, or not text.
     """
-    owner = headers.get(FENCE_OWNER)
+    owner = _single(headers, FENCE_OWNER)
     if owner is not None and not (len(owner) <= MAX_OWNER_CHARS and owner.isprintable()):
         raise BadRequest(f"{FENCE_OWNER} must be at most {MAX_OWNER_CHARS} printable characters")
     return owner
 
 
+def parse_target(target: str) -> tuple[str, str]:
+    """The path and the query of a request's target, in origin form (`/r/a`) or absolute form.
+
+    Nothing else is made of the target: a host in it is not ours to judge.
+
+    :raises BadRequest: it is neither.
+    """
+    if not target.startswith("/"):
+        scheme, found, rest = target.partition("://")
+        if not found or scheme.lower() not in ("http", "https"):
+            raise BadRequest("the target of the request is no path")
+        authority, slash, path = rest.partition("/")
+        if not _AUTHORITY.fullmatch(authority):
+            raise BadRequest("the host in the target of the request is malformed")
+        target = slash + path or "/"
+    if "#" in target:
+        raise BadRequest("a target has no fragment: # in a key is written %23")
+    path, mark, query = target.partition("?")
+    return path, mark + query
+
+
+def check_framing(version: HttpVersion, headers: Headers) -> None:
+    """Refuse what would be stored as something else than was meant.
+
+    :raises BadRequest: another version of HTTP, or a transfer coding that is not undone here.
+    """
+    if version != HttpVersion11 and version != HttpVersion10:
+        raise BadRequest("use HTTP/1.1", status=505)
+    coding = headers.get(TRANSFER_ENCODING)
+    if coding is not None and coding.strip().lower() != "chunked":
+        raise BadRequest(f"the transfer coding {coding!r} is not supported, only chunked is", status=501)
+
+
 def _number(headers: Headers, name: str, *, lowest: int) -> int | None:
-    values = headers.getall(name, None)
-    if values is None:
+    value = _single(headers, name)
+    if value is None:
         return None
-    # Two tokens in one request have no meaning, and proxies disagree about which one counts.
-    if len(values) == 1 and _NUMBER.fullmatch(values[0]):
-        number = int(values[0])
+    if _NUMBER.fullmatch(value):
+        number = int(value)
         if lowest <= number <= MAX_INTEGER:
             return number
     raise BadRequest(f"{name} must be one whole number from {lowest} to {MAX_INTEGER}")
+
+
+def _single(headers: Headers, name: str) -> str | None:
+    """Two tokens in one request have no meaning, and proxies disagree about which one counts."""
+    value = headers.get(name)
+    if value is not None and len(headers.getall(name)) > 1:
+        raise BadRequest(f"{name} must come once")
+    return value

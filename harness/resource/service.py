@@ -2,34 +2,41 @@
 
 import asyncio
 import base64
-import hashlib
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from harness.clock import now
+from harness.history.rows import digest
+from harness.load.clock import now
+from harness.resource.answers import JSON, LAST, Answers, encode
 from harness.resource.decision import Fencing, Outcome, Write
+from harness.resource.limits import Limits
 from harness.resource.metrics import CONTENT_TYPE, Metrics
 from harness.resource.requests import (
     ETAG,
+    FENCE_REPEAT,
     FENCE_SEQ,
     FENCE_TOKEN,
     MAX_FENCE,
     BadRequest,
+    check_framing,
     parse_expected_version,
     parse_key,
     parse_owner,
     parse_seq,
+    parse_target,
     parse_token,
 )
 from harness.resource.store import Found, LogRow, Store, StoreError, Written
 
 _NANOSECONDS = 1e9
 _STALE = "stale fencing token"
-_encode = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` would build one each time
+_HEALTH_WITHIN = 2.0
+LOG_FROM = "X-Log-From"
+"""The header of /log with the smallest number that has not been dropped."""
 
 
 class Service:
@@ -39,36 +46,42 @@ class Service:
     that is a fifth less CPU per request, and the resource must not be what bounds a run.
     """
 
-    def __init__(
-        self, store: Store, fencing: Fencing, *, store_kind: str, max_body: int, client_timeout: float
-    ) -> None:
+    def __init__(self, store: Store, fencing: Fencing, *, store_kind: str, limits: Limits) -> None:
+        self.answers = Answers(timeout=limits.client_timeout, max_buffered=limits.max_buffered)
         self._store = store
         self._fencing = fencing
-        self._max_body = max_body
-        self._client_timeout = client_timeout
+        self._limits = limits
+        self._buffered = 0
         self._metrics = Metrics()
         self._health = {"status": "ok", "fence": fencing.value, "store": store_kind, "pid": os.getpid()}
         self._openapi = Path(__file__).with_name("openapi.json").read_bytes()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request. Every refusal and failure is a JSON answer."""
-        path = request.rel_url.raw_path
         try:
-            if path.startswith("/r/"):
+            try:
+                check_framing(request.version, request.headers)
+                path, query = parse_target(request.raw_path)
+                if not path.startswith("/r/"):
+                    return await self._other(request, path, query)
+                if query:
+                    raise BadRequest("a key takes no query: ? in a key is written %3F")
                 if request.method == "PUT":
                     return await self._put(request, path[3:])
                 _allow(request, "GET, HEAD, PUT", but=request.method in ("GET", "HEAD"))
                 return await self._get(request, path[3:])
-            return await self._other(request, path)
-        except BadRequest as bad:
-            response = _json({"error": str(bad)}, status=bad.status, headers=bad.headers)
-            if bad.status in (408, 413):
-                response.force_close()  # the rest of the body is not wanted
-            return response
-        except StoreError as failure:
-            return _json({"error": str(failure)}, status=503)
+            except BadRequest as bad:
+                # Behind any of these the rest of the body, or of the connection, is not wanted.
+                close = bad.status in (408, 413, 501, 503, 505)
+                return await self.answers.json(
+                    request, {"error": str(bad)}, status=bad.status, headers=bad.headers, close=close
+                )
+            except StoreError as failure:
+                return await self.answers.json(request, {"error": str(failure)}, status=503)
+        except ConnectionError:
+            return LAST
 
-    async def _put(self, request: web.BaseRequest, encoded_key: str) -> web.Response:
+    async def _put(self, request: web.BaseRequest, encoded_key: str) -> web.StreamResponse:
         started = now()
         metrics = self._metrics
         headers = request.headers
@@ -97,120 +110,138 @@ class Service:
             metrics.stale.inc()
         metrics.write_seconds.observe((now() - started) / _NANOSECONDS)
         if outcome is Outcome.ACCEPTED:
-            return web.Response(
-                body=b'{"version":%d}' % written.version,
-                content_type="application/json",
-                headers={ETAG: f'"{written.version}"'},
-            )
-        return _refusal(written, token, seq if FENCE_SEQ in headers else None)
+            return await self.answers.accepted(request, written.version)
+        if outcome is Outcome.CONFLICT:
+            answer: dict[str, object] = {"error": "version mismatch", "version": written.version}
+            tag: dict[str, str] = {ETAG: f'"{written.version}"'} if written.version else {}
+            return await self.answers.json(request, answer, status=412, headers=tag)
+        answer = _refusal(written, token, seq if FENCE_SEQ in headers else None)
+        if FENCE_REPEAT in headers:
+            answer.setdefault("yours", False)
+        return await self.answers.json(request, answer, status=409)
 
-    async def _get(self, request: web.BaseRequest, encoded_key: str) -> web.Response:
+    async def _get(self, request: web.BaseRequest, encoded_key: str) -> web.StreamResponse:
         started = now()
         metrics = self._metrics
         key = parse_key(encoded_key)
         token = parse_token(request.headers)
         found = await self._store.read(key, token)
         metrics.read_seconds.observe((now() - started) / _NANOSECONDS)
+        send = self.answers.json
         if found.stale:
             metrics.stale.inc()
             metrics.stale_reads.inc()
-            return _json({"error": _STALE, "seen": found.mark.token, "got": token}, status=409)
+            answer = {"error": _STALE, "seen": found.mark.token, "got": token}
+            return await send(request, answer, status=409)
         seen: dict[str, str] = {MAX_FENCE: str(found.mark.token)}
         if found.body is None:
             metrics.missing_reads.inc()
             answer = {"error": "no such key", "key": key, "max_fence": found.mark.token}
-            return _json(answer, status=404, headers=seen)
+            return await send(request, answer, status=404, headers=seen)
         metrics.found_reads.inc()
         seen[ETAG] = f'"{found.version}"'
         if found.token:
             seen[FENCE_TOKEN] = str(found.token)
             seen[FENCE_SEQ] = str(found.seq)
-        if "application/json" in request.headers.get("Accept", ""):
-            return _json(_described(key, found, found.body), headers=seen)
-        return web.Response(body=found.body, content_type="application/octet-stream", headers=seen)
+        if JSON in request.headers.get("Accept", ""):
+            return await send(request, _described(key, found, found.body), headers=seen)
+        return await self.answers.send(request, found.body, "application/octet-stream", headers=seen)
 
-    async def _other(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+    async def _other(self, request: web.BaseRequest, path: str, query: str) -> web.StreamResponse:
         if path not in ("/healthz", "/metrics", "/openapi.json", "/log"):
-            raise BadRequest(f"no such path: {path}; a value is at /r/KEY", status=404)
+            raise BadRequest(f"no such path: {path[:200]}; a value is at /r/KEY", status=404)
         _allow(request, "GET", but=request.method == "GET")
         if path == "/healthz":
-            await self._store.check()
-            return _json(self._health)
+            try:
+                async with asyncio.timeout(_HEALTH_WITHIN):
+                    await self._store.check()
+            except TimeoutError:
+                raise StoreError(f"the store took no write within {_HEALTH_WITHIN:g} s") from None
+            return await self.answers.json(request, self._health)
         if path == "/metrics":
-            return web.Response(body=self._metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+            return await self.answers.send(request, self._metrics.exposition(), CONTENT_TYPE)
         if path == "/openapi.json":
-            return web.Response(body=self._openapi, content_type="application/json")
-        return await self._log(request)
+            return await self.answers.send(request, self._openapi, JSON)
+        return await self._log(request, query)
 
-    async def _log(self, request: web.BaseRequest) -> web.StreamResponse:
-        text = request.rel_url.query.get("after", "0")
-        if not (text.isascii() and text.isdigit() and len(text) <= 18):
-            raise BadRequest("after must be the seq of a row, or 0")
-        pages = self._store.log(int(text))
-        page = await anext(pages, None)
-        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-        try:
-            await response.prepare(request)
+    async def _log(self, request: web.BaseRequest, query: str) -> web.StreamResponse:
+        after = _after(query)
+        log_from = await self._store.log_from()
+        pages = self._store.log(after)
+        first = await anext(pages, None)  # a store that fails at once still gets a status
+
+        async def lines() -> AsyncIterator[bytes]:
+            page = first
             while page is not None:
-                await response.write(b"".join(map(_line, page)))
+                yield b"".join(map(_line, page))
                 page = await anext(pages, None)
-            await response.write_eof()
-        except (StoreError, ConnectionError):
-            # Too late for a status. Without its last chunk nobody takes half a log for a whole one.
-            if request.transport is not None:
-                request.transport.abort()
-        return response
+
+        try:
+            return await self.answers.stream(
+                request, lines(), "application/x-ndjson", headers={LOG_FROM: str(log_from)}
+            )
+        except StoreError:
+            return LAST
 
     async def _body(self, request: web.BaseRequest) -> bytes:
         content = request.content
         if content.is_eof():
             body = content.read_nowait(-1)
-        elif (request.content_length or 0) > self._max_body:
+        elif (request.content_length or 0) > self._limits.max_body:
             raise self._too_large()
         else:
             body = await self._slow_body(request)
-        if len(body) > self._max_body:
+        if len(body) > self._limits.max_body:
             raise self._too_large()
         return body
 
     async def _slow_body(self, request: web.BaseRequest) -> bytes:
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(self._client_timeout):
+            async with asyncio.timeout(self._limits.client_timeout):
                 while part := await request.content.readany():
                     parts.append(part)
                     size += len(part)
-                    if size > self._max_body:
+                    self._buffered += len(part)
+                    if size > self._limits.max_body:
                         raise self._too_large()
+                    if self._buffered > self._limits.max_buffered:
+                        raise BadRequest("too many bodies are unfinished; try again", status=503)
         except TimeoutError:
             raise BadRequest("the body did not arrive in time", status=408) from None
         except (ConnectionError, web.RequestPayloadError):
             raise BadRequest("the body is incomplete") from None
+        finally:
+            self._buffered -= size
         return b"".join(parts)
 
     def _too_large(self) -> BadRequest:
-        return BadRequest(f"the body is larger than {self._max_body} bytes", status=413)
+        return BadRequest(f"the body is larger than {self._limits.max_body} bytes", status=413)
 
 
-def digest(body: bytes) -> str:
-    """How log and history name a body without keeping it: 16 bytes of BLAKE2b, in hex."""
-    return hashlib.blake2b(body, digest_size=16).hexdigest()
-
-
-def _refusal(written: Written, token: int, seq: int | None) -> web.Response:
-    if written.outcome is Outcome.CONFLICT:
-        answer: dict[str, object] = {"error": "version mismatch", "version": written.version}
-        return _json(answer, status=412, headers={ETAG: f'"{written.version}"'} if written.version else None)
-    answer = {"error": _STALE, "seen": written.mark.token, "got": token}
+def _refusal(written: Written, token: int, seq: int | None) -> dict[str, object]:
+    answer: dict[str, object] = {"error": _STALE, "seen": written.mark.token, "got": token}
     if seq is not None:
         answer |= {"seen_seq": written.mark.seq, "got_seq": seq}
     if written.outcome is Outcome.REPEATED:
         answer["yours"] = True
-    return _json(answer, status=409)
+    elif not written.certain:
+        answer["yours"] = None
+    return answer
+
+
+def _after(query: str) -> int:
+    """The number behind `?after=`; 0 without a query."""
+    pairs = parse_qsl(query[1:], keep_blank_values=True)
+    if not pairs:
+        return 0
+    ((name, text), *more) = pairs
+    if more or name != "after" or not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise BadRequest("the log takes one query, ?after= with the seq of a row, or 0")
+    return int(text)
 
 
 def _described(key: str, found: Found, body: bytes) -> dict[str, object]:
@@ -231,18 +262,9 @@ def _described(key: str, found: Found, body: bytes) -> dict[str, object]:
 
 def _line(row: LogRow) -> bytes:
     fields = dict(zip(LogRow._fields, row, strict=True))
-    return _encode(fields | {"accepted": row.outcome == Outcome.ACCEPTED.value}).encode() + b"\n"
+    return encode(fields | {"accepted": row.outcome == Outcome.ACCEPTED.value}) + b"\n"
 
 
 def _allow(request: web.BaseRequest, methods: str, *, but: bool) -> None:
     if not but:
         raise BadRequest(f"{request.method} is not allowed here", status=405, headers={"Allow": methods})
-
-
-def _json(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    return web.Response(
-        body=_encode(body).encode(),
-        status=status,
-        content_type="application/json",
-        headers=headers,
-    )

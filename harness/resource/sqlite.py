@@ -18,49 +18,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
 
-from harness.resource.decision import READ, Fencing, Mark, Outcome, State, Write, judge, raised
-from harness.resource.store import LOG_PAGE, Found, LogRow, StoreError, Written, log_row
-
-_APPLICATION_ID = 0x41444C52
-_SCHEMA = f"""
-PRAGMA application_id = {_APPLICATION_ID};
-CREATE TABLE IF NOT EXISTS resource (
-    key        TEXT PRIMARY KEY,
-    mark_token INTEGER NOT NULL,
-    mark_seq   INTEGER NOT NULL,
-    token      INTEGER NOT NULL,
-    seq        INTEGER NOT NULL,
-    version    INTEGER NOT NULL,
-    digest     TEXT NOT NULL,
-    body       BLOB
-);
-CREATE TABLE IF NOT EXISTS log (
-    seq       INTEGER PRIMARY KEY,
-    key       TEXT NOT NULL,
-    token     INTEGER NOT NULL,
-    fence_seq INTEGER NOT NULL,
-    outcome   TEXT NOT NULL,
-    seen      INTEGER NOT NULL,
-    version   INTEGER NOT NULL,
-    started   INTEGER NOT NULL,
-    decided   INTEGER NOT NULL,
-    owner     TEXT,
-    digest    TEXT NOT NULL
-);
-"""
-_STATE = "SELECT mark_token, mark_seq, token, seq, version, digest FROM resource WHERE key = ?"
-_VALUE = "SELECT mark_token, mark_seq, token, seq, version, body FROM resource WHERE key = ?"
-_PUT = """
-INSERT INTO resource VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET
-    mark_token = excluded.mark_token, mark_seq = excluded.mark_seq, token = excluded.token,
-    seq = excluded.seq, version = excluded.version, digest = excluded.digest, body = excluded.body
-"""
-_RAISE = """
-INSERT INTO resource VALUES (?, ?, ?, 0, 0, 0, '', NULL)
-ON CONFLICT (key) DO UPDATE SET mark_token = excluded.mark_token, mark_seq = excluded.mark_seq
-"""
-_APPEND = "INSERT INTO log VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_PAGE = "SELECT * FROM log WHERE seq > ? ORDER BY seq LIMIT ?"
+from harness.load.clock import now
+from harness.resource import sqlite_sql as sql
+from harness.resource.decision import READ, Fencing, Mark, Outcome, State, Write, is_remembered, judge, raised
+from harness.resource.sqlite_file import (
+    FileGone,
+    FileWatch,
+    Inspector,
+    connect,
+    is_locked,
+    is_malformed,
+    prepare,
+)
+from harness.resource.store import LOG_PAGE, LOG_ROWS, Found, LogRow, Retention, StoreError, Written, log_row
 
 # A transaction ends early at this size, so that the loop is never held for long: about 5 ms.
 _MOST_OPERATIONS = 256
@@ -68,6 +38,11 @@ _MOST_BYTES = 1 << 20
 # The log of changes is folded into the database when it has grown by about this much.
 _CHECKPOINT_BYTES = 16 << 20
 _BYTES_PER_OPERATION = 4096  # it changes about one page
+_DROP_EVERY = 1024
+_DROP_AT_MOST = 4 * _DROP_EVERY
+_LOCK_PATIENCE = 5.0
+_LOCK_RETRY = 0.01
+_INSPECT_WITHIN = 0.5
 
 
 class _FencedRead(NamedTuple):
@@ -75,23 +50,35 @@ class _FencedRead(NamedTuple):
     token: int
 
 
-_Operation: TypeAlias = Write | _FencedRead
-_Answer: TypeAlias = Written | Found
+class _Check(NamedTuple):
+    """Nothing but a write."""
+
+
+_Operation: TypeAlias = Write | _FencedRead | _Check
+_Answer: TypeAlias = Written | Found | None
 _Batch: TypeAlias = list[tuple[_Operation, asyncio.Future[_Answer]]]
 
 
 class SqliteStore:
     """One connection that writes, used by loop or thread but never both, and one that reads."""
 
-    def __init__(self, path: str, fencing: Fencing, *, log: bool, sync_full: bool) -> None:
+    def __init__(
+        self, path: str, fencing: Fencing, *, log: bool, retention: Retention, sync_full: bool
+    ) -> None:
         """:raises sqlite3.Error: `path` is not a database, or may not be written."""
         self._fencing = fencing
         self._keep_log = log
+        self._most_rows = retention.rows or LOG_ROWS
+        self._most_age = int(retention.age * 1e9)
+        self._since_drop = _DROP_EVERY
         self._sync_full = sync_full
-        self._writer = _connect(path)
-        _prepare(self._writer, sync_full=sync_full)
-        self._reader = _connect(path)
+        self._writer = connect(path)
+        prepare(self._writer, sync_full=sync_full)
+        self._reader = connect(path)
         self._reader.execute("PRAGMA query_only = ON")
+        self._watch = FileWatch(path)
+        self._inspector = Inspector(path)
+        self._broken: StoreError | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._loop = asyncio.get_running_loop()
         self._queue: _Batch = []
@@ -114,31 +101,40 @@ class SqliteStore:
         try:
             return _found(self._reader, key)
         except sqlite3.Error as error:
-            raise _store_error(error) from error
+            raise self._failure(error) from error
 
     async def log(self, after: int) -> AsyncIterator[list[LogRow]]:
         while True:
             try:
-                rows = self._reader.execute(_PAGE, (after, LOG_PAGE)).fetchall()
+                rows = self._reader.execute(sql.PAGE, (after, LOG_PAGE)).fetchall()
             except sqlite3.Error as error:
-                raise _store_error(error) from error
+                raise self._failure(error) from error
             if not rows:
                 return
             page = [LogRow(*row) for row in rows]
             yield page
             after = page[-1].seq
 
-    async def check(self) -> None:
+    async def log_from(self) -> int:
         try:
-            self._reader.execute("SELECT 1 FROM resource LIMIT 1").fetchall()
+            (oldest,) = self._reader.execute("SELECT min(seq) FROM log").fetchone()
         except sqlite3.Error as error:
-            raise _store_error(error) from error
+            raise self._failure(error) from error
+        return oldest or 1
+
+    async def check(self) -> None:
+        await self._decided(_Check())
+        found = await self._inspector.findings(_INSPECT_WITHIN)
+        if found is not None:
+            self._broken = _store_error(found)
+            raise self._broken
 
     async def aclose(self) -> None:
         """Commit what is queued, then close."""
         self._closing = True
         self._wanted.set()
         await self._task
+        await self._inspector.aclose()
         self._thread.shutdown()
         self._reader.close()
         self._writer.close()
@@ -173,8 +169,11 @@ class SqliteStore:
 
     async def _process(self, batch: _Batch) -> None:
         try:
-            self._writer.execute("BEGIN IMMEDIATE")
+            if self._broken is not None:
+                raise self._broken
+            await self._begin()
             answers = self._decide(batch)
+            self._watch.check()
             if self._sync_full:
                 await self._loop.run_in_executor(self._thread, self._writer.commit)
             else:
@@ -183,9 +182,10 @@ class SqliteStore:
             # Whatever went wrong, the batch is undone and its clients are told: no one hangs.
             with contextlib.suppress(sqlite3.Error):
                 self._writer.rollback()
+            failure = self._failure(error)
             for _, future in batch:
                 if not future.done():
-                    future.set_exception(_store_error(error))
+                    future.set_exception(failure)
             return
         for (_, future), answer in zip(batch, answers, strict=True):
             if not future.done():
@@ -193,6 +193,28 @@ class SqliteStore:
         if self._uncheckpointed >= _CHECKPOINT_BYTES:
             self._uncheckpointed = 0
             await self._loop.run_in_executor(self._thread, self._checkpoint)
+
+    async def _begin(self) -> None:
+        """Another program may have the file locked: wait for it without holding up whoever only reads."""
+        deadline = self._loop.time() + _LOCK_PATIENCE
+        while True:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_locked(error) or self._loop.time() > deadline:
+                    raise
+                await asyncio.sleep(_LOCK_RETRY)
+            else:
+                return
+
+    def _failure(self, error: Exception) -> StoreError:
+        """What the clients are told. After some errors no write can be promised until a restart."""
+        if isinstance(error, StoreError):
+            return error
+        failure = _store_error(error)
+        if isinstance(error, FileGone) or is_malformed(error):
+            self._broken = failure
+        return failure
 
     def _decide(self, batch: _Batch) -> list[_Answer]:
         answers: list[_Answer] = []
@@ -202,18 +224,34 @@ class SqliteStore:
             if isinstance(operation, _FencedRead):
                 answers.append(self._read(operation))
                 continue
-            row = execute(_STATE, (operation.key,)).fetchone()
+            if isinstance(operation, _Check):
+                execute(sql.CHECK)
+                answers.append(None)
+                continue
+            row = execute(sql.STATE, (operation.key,)).fetchone()
             before = _NEVER_WRITTEN if row is None else State(Mark(row[0], row[1]), *row[2:])
             outcome, after = judge(self._fencing, before, operation)
             if outcome is Outcome.ACCEPTED:
-                execute(_PUT, (operation.key, *after.mark, *after[1:], operation.body))
-            written = Written(outcome, before.mark, after.version)
+                execute(sql.PUT, (operation.key, *after.mark, *after[1:], operation.body))
+            certain = outcome is not Outcome.STALE or is_remembered(before, operation)
+            written = Written(outcome, before.mark, after.version, certain)
             answers.append(written)
             if self._keep_log:
                 rows.append(log_row(0, operation, written)[1:])
         if rows:
-            self._writer.executemany(_APPEND, rows)
+            self._writer.executemany(sql.APPEND, rows)
+            self._since_drop += len(rows)
+            if self._since_drop >= _DROP_EVERY:
+                self._since_drop = 0
+                self._drop_old_rows()
         return answers
+
+    def _drop_old_rows(self) -> None:
+        (newest,) = self._writer.execute(sql.NEWEST).fetchone()
+        oldest_wanted = now() - self._most_age
+        (too_old,) = self._writer.execute(sql.LAST_TOO_OLD, (_DROP_AT_MOST, oldest_wanted)).fetchone()
+        last = min(max(newest - self._most_rows, too_old or 0), newest - 1)
+        self._writer.execute(sql.DROP, (last, _DROP_AT_MOST))
 
     def _read(self, read: _FencedRead) -> Found:
         found = _found(self._writer, read.key)
@@ -221,7 +259,7 @@ class SqliteStore:
         if mark is None:
             return Found(stale=True, mark=found.mark)
         if mark != found.mark:
-            self._writer.execute(_RAISE, (read.key, *mark))
+            self._writer.execute(sql.RAISE, (read.key, *mark))
         return found._replace(mark=mark)
 
     def _checkpoint(self) -> None:
@@ -234,35 +272,16 @@ class SqliteStore:
 _NEVER_WRITTEN = State()
 
 
-def _connect(path: str) -> sqlite3.Connection:
-    # `isolation_level=None`: transactions begin and end where this module says so. The time-out
-    # is for strangers that lock the file; it holds up the loop, hence short.
-    return sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
-
-
-def _prepare(writer: sqlite3.Connection, *, sync_full: bool) -> None:
-    (application,) = writer.execute("PRAGMA application_id").fetchone()
-    (tables,) = writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if tables and application != _APPLICATION_ID:
-        raise sqlite3.DatabaseError("it is the database of another program")
-    (mode,) = writer.execute("PRAGMA journal_mode = WAL").fetchone()
-    if mode != "wal":
-        raise sqlite3.OperationalError("its file system does not support write-ahead logging")
-    writer.execute(f"PRAGMA synchronous = {'FULL' if sync_full else 'NORMAL'}")
-    writer.execute("PRAGMA wal_autocheckpoint = 0")
-    writer.executescript(_SCHEMA)
-
-
 def _found(connection: sqlite3.Connection, key: str) -> Found:
-    row = connection.execute(_VALUE, (key,)).fetchone()
+    row = connection.execute(sql.VALUE, (key,)).fetchone()
     return Found(False, Mark()) if row is None else Found(False, Mark(row[0], row[1]), *row[2:])
 
 
-def _store_error(error: Exception) -> StoreError:
+def _store_error(error: object) -> StoreError:
     return StoreError(f"the SQLite store failed: {error}")
 
 
-async def open_store(rest: str, fencing: Fencing, *, log: bool) -> SqliteStore:
+async def open_store(rest: str, fencing: Fencing, *, log: bool, retention: Retention) -> SqliteStore:
     """:raises StoreError: `rest` is not `PATH[?sync=full|normal]`, or cannot be opened for writing."""
     path, _, query = rest.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
@@ -270,6 +289,6 @@ async def open_store(rest: str, fencing: Fencing, *, log: bool) -> SqliteStore:
     if not path or options or sync not in ("normal", "full"):
         raise StoreError(f"'sqlite:{rest}' is no store: use sqlite:PATH or sqlite:PATH?sync=full")
     try:
-        return SqliteStore(path, fencing, log=log, sync_full=sync == "full")
+        return SqliteStore(path, fencing, log=log, retention=retention, sync_full=sync == "full")
     except sqlite3.Error as error:
         raise StoreError(f"cannot open the SQLite store {path!r}: {error}") from error

@@ -4,7 +4,8 @@ import importlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol
 
-from harness.clock import now
+from asyncdlock.backend import redact
+from harness.load.clock import now
 from harness.resource.decision import Fencing, Mark, Outcome, Write
 
 
@@ -20,6 +21,17 @@ class Written(NamedTuple):
     """As it was before the write."""
     version: int
     """As it is after the write."""
+    certain: bool = True
+    """Of a stale write: it was certainly never accepted. Else that was too many writes ago to be known."""
+
+
+class Retention(NamedTuple):
+    """How much of the log is kept. Marks and values are never dropped, and neither is the newest row."""
+
+    rows: int | None = None
+    """None: as many as suit the store."""
+    age: float = 7 * 86_400.0
+    """Seconds."""
 
 
 class Found(NamedTuple):
@@ -71,6 +83,9 @@ def log_row(seq: int, write: Write, written: Written) -> LogRow:
     )
 
 
+LOG_ROWS = 1_000_000
+"""Kept unless told otherwise: about 200 MB on disk, and a run of a hundred seconds at full speed."""
+
 LOG_PAGE = 256
 """Rows of the log that are handled at a time, so that a long log neither fills memory nor the loop."""
 
@@ -96,8 +111,12 @@ class Store(Protocol):
         """The rows with a larger `seq`, in order, in pages of `LOG_PAGE`."""
         ...
 
+    async def log_from(self) -> int:
+        """The smallest `seq` that has not been dropped: rows below it are missing, if there were any."""
+        ...
+
     async def check(self) -> None:
-        """Return if the store works."""
+        """Return if the store takes writes, having made one."""
         ...
 
     async def aclose(self) -> None: ...
@@ -106,14 +125,14 @@ class Store(Protocol):
 _KINDS = ("memory", "sqlite", "postgres")
 
 
-async def open_store(url: str, fencing: Fencing, *, log: bool) -> Store:
-    """The store for `memory`, `sqlite:PATH[?sync=full]` or `postgres:DSN`.
+async def open_store(url: str, fencing: Fencing, *, log: bool, retention: Retention | None = None) -> Store:
+    """The store for `memory`, `sqlite:PATH[?sync=full]` or `postgres:DSN`, keeping a `log` or none.
 
     :raises StoreError: no such store, or it cannot be opened.
     """
     kind, _, rest = url.partition(":")
     if kind not in _KINDS:
-        raise StoreError(f"{url!r} is no store: use memory, sqlite:PATH or postgres:DSN")
+        raise StoreError(f"{redact(url)!r} is no store: use memory, sqlite:PATH or postgres:DSN")
     try:
         # Loaded on demand: only `postgres` needs a client library.
         module = importlib.import_module(f"harness.resource.{kind}")
@@ -121,5 +140,5 @@ async def open_store(url: str, fencing: Fencing, *, log: bool) -> Store:
         raise StoreError(
             f"the store {kind} needs the package {missing.name}: pip install 'asyncdlock[{kind}]'"
         ) from missing
-    store: Store = await module.open_store(rest, fencing, log=log)
+    store: Store = await module.open_store(rest, fencing, log=log, retention=retention or Retention())
     return store

@@ -13,6 +13,7 @@ Nothing outlives the process that started it, whether that ends normally, by Ctr
 from harness.servers.errors import PortTaken, ServerError, ServerFailed, ServerMissing
 from harness.servers.etcd_cluster import EtcdCluster, EtcdNode, etcd
 from harness.servers.group import Group
+from harness.servers.postgres_node import PostgresNode, postgres
 from harness.servers.redis_groups import RedisNodes, ReplicatedRedis, redis_nodes, redis_replicated
 from harness.servers.redis_node import RedisNode, redis
 from harness.servers.redis_sentinels import RedisWithSentinels, redis_sentinel
@@ -25,6 +26,7 @@ __all__ = [
     "EtcdNode",
     "Group",
     "PortTaken",
+    "PostgresNode",
     "RedisCluster",
     "RedisNode",
     "RedisNodes",
@@ -37,6 +39,7 @@ __all__ = [
     "ZooKeeperEnsemble",
     "ZooKeeperNode",
     "etcd",
+    "postgres",
     "redis",
     "redis_cluster",
     "redis_nodes",

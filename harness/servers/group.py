@@ -50,7 +50,7 @@ class Group(Generic[N]):
             node.close()
 
 
-class Member(Server):
+class Peer(Server):
     """A server that takes part in elections."""
 
     @abstractmethod
@@ -58,13 +58,13 @@ class Member(Server):
         """Does it lead now? False when it cannot be reached."""
 
 
-M = TypeVar("M", bound=Member)
+P = TypeVar("P", bound=Peer)
 
 
-class Quorum(Group[M]):
+class Quorum(Group[P]):
     """Servers that elect a leader among themselves."""
 
-    async def leader(self) -> M:
+    async def leader(self) -> P:
         """The member that leads now; waits while there is none.
 
         :raises ServerFailed: nobody was elected in time.

@@ -32,6 +32,7 @@ class Server(ABC):
     """
 
     kind: str
+    stop_signal = signal.SIGTERM
     host = HOST
     port: int
 
@@ -89,10 +90,10 @@ class Server(ABC):
             raise
 
     async def stop(self) -> None:
-        """Ask it to end (SIGTERM), insist after ten seconds. Cancelled: it is killed."""
+        """Ask it to end (by its `stop_signal`), insist after ten seconds. Cancelled: it is killed."""
         child = self._running()
         try:
-            child.signal(signal.SIGTERM)
+            child.signal(self.stop_signal)
             child.resume()
             deadline = time.monotonic() + _STOP_WITHIN
             while child.exit_code() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - no event

@@ -3,41 +3,17 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import NamedTuple, Protocol
+from contextlib import AsyncExitStack
 
-from harness import servers
-from harness.servers.server import Server
+from harness.servers.catalogue import INSTALLATIONS, LockServer
+from harness.servers.errors import ServerError, ServerMissing
 
 _OK, _USAGE, _DIED = 0, 2, 3  # as of every other command of the harness
 _ENDINGS = (signal.SIGINT, signal.SIGTERM)
 _LOOK_EVERY = 0.5
 
 
-class _Started(Protocol):
-    @property
-    def url(self) -> str: ...
-    @property
-    def nodes(self) -> Sequence[Server]: ...
-
-
-class _Offer(NamedTuple):
-    start: Callable[[], AbstractAsyncContextManager[_Started]]
-    what: str
-
-
-OFFERS = {
-    "redis": _Offer(servers.redis, "one Redis"),
-    "redlock": _Offer(servers.redis_nodes, "five independent Redis nodes"),
-    "replicated": _Offer(servers.redis_replicated, "a Redis primary and a replica"),
-    "sentinel": _Offer(servers.redis_sentinel, "a Redis primary, two replicas, three sentinels"),
-    "cluster": _Offer(servers.redis_cluster, "a Redis Cluster of three shards"),
-    "etcd": _Offer(servers.etcd, "one etcd member"),
-    "etcd3": _Offer(lambda: servers.etcd(3), "three etcd members"),
-    "zookeeper": _Offer(servers.zookeeper, "one ZooKeeper"),
-    "zookeeper3": _Offer(lambda: servers.zookeeper(3), "three ZooKeepers"),
-}
+OFFERS = {name: one for name, one in INSTALLATIONS.items() if one.build is not None}
 
 
 async def up(names: list[str]) -> int:
@@ -61,16 +37,16 @@ async def up(names: list[str]) -> int:
         return _OK
     try:
         serving.result()
-    except servers.ServerMissing as missing:
+    except ServerMissing as missing:
         print(f"harness: {missing}", file=sys.stderr)
         return _USAGE
-    except servers.ServerError as failed:
+    except ServerError as failed:
         print(f"harness: {failed}", file=sys.stderr)
     return _DIED
 
 
 async def _serve(names: list[str]) -> None:
-    started: list[_Started] = []
+    started: list[LockServer] = []
     async with AsyncExitStack() as stack:
         for name in names:
             started.append(await stack.enter_async_context(OFFERS[name].start()))

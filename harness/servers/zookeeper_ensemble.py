@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from harness.servers.errors import ServerMissing
-from harness.servers.group import Member, Quorum
+from harness.servers.group import Peer, Quorum
 from harness.servers.ports import free_port
 from harness.servers.server import running
 
@@ -43,7 +43,7 @@ def find_classpath() -> str:
     return os.pathsep.join(map(str, _DEBIAN_JARS))
 
 
-class ZooKeeperNode(Member):
+class ZooKeeperNode(Peer):
     """One server; `ZooKeeperEnsemble` makes it."""
 
     kind = "zookeeper"
@@ -102,7 +102,7 @@ class ZooKeeperNode(Member):
             "syncLimit=50",
             # The limit follows from the tick, and a short tick would cut everybody's session.
             "maxSessionTimeout=60000",
-            "maxClientCnxns=0",
+            "maxClientCnxns=60",  # as by default: what users have is what is tested
             "admin.enableServer=false",
             "4lw.commands.whitelist=*",
         ]

@@ -1,0 +1,1 @@
+"""The command line: parse, then call; one module a command."""

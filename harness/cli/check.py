@@ -1,0 +1,85 @@
+"""`python -m harness check RUN`: read a run's recorded facts again and judge them."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness import exits
+from harness.history import History, HistoryError, load, load_run
+from harness.judge.checkers.fairness import fairness
+from harness.judge.checkers.registry import broken_promise, run_checks, verdict_of
+from harness.judge.checkers.result import CheckResult, Verdict
+from harness.report.ci import write_junit
+from harness.report.summary import judged_with_trust
+from harness.report.summary_json import NoSummary, read_summary
+
+EXIT_CODES: Mapping[Verdict, int] = {
+    "ok": exits.OK,
+    "violated": exits.VIOLATED,
+    "unknown": exits.UNTRUSTED,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `check`."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, or a history file")
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the checks as a JUnit file, too")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the run and print what was found.
+
+    Returns 0 for verdict ok, 1 violated, 3 unknown, and 2 when there is no history to read.
+    """
+    try:
+        history = load_run(args.run) if args.run.is_dir() else load(args.run)
+    except (HistoryError, OSError) as error:
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        print(f"cannot check {args.run}: {reason}", file=sys.stderr)
+        return exits.USAGE
+    results = run_checks(history)
+    if doubts := _doubts(args.run):
+        results = judged_with_trust(results, doubts)
+    verdict = verdict_of(results)
+    order = fairness(history.rows)
+    if args.junit is not None:
+        write_junit(args.junit, results)
+    if args.json:
+        checks = {name: result.to_json() for name, result in results.items()}
+        print(json.dumps({"verdict": verdict, "checks": checks, "order": order.to_json()}, indent=2))
+    else:
+        print(_text(history, results, verdict))
+        print(
+            f"order: {order.inversions:,} inversions ({order.inversion_ratio:.2%} of all pairs), "
+            f"at most {order.max_overtakes:,} overtakes, tau {order.kendall_tau:.3f}, "
+            f"Jain {order.jain_index:.3f}; "
+            f"wait p50 {order.wait_p50_ms:.3f} ms, p99 {order.wait_p99_ms:.3f} ms"
+        )
+    return EXIT_CODES[verdict]
+
+
+def _doubts(run: Path) -> tuple[str, ...]:
+    """What the run itself said against its generator and its servers, which no history tells."""
+    try:
+        return read_summary(run).doubts
+    except NoSummary:
+        return ()
+
+
+def _text(history: History, results: Mapping[str, CheckResult], verdict: Verdict) -> str:
+    decisions = "no log of the resource" if history.log is None else f"{len(history.log):,} decisions"
+    lines = [f"{len(history.rows):,} arrivals, {decisions}{'' if history.complete else ', cut off'}"]
+    width = max(map(len, results))
+    for name, result in results.items():
+        figures = ", ".join(
+            f"{figure.replace('_', ' ')} {value:,}" for figure, value in result.figures.items()
+        )
+        lines.append(f"{name:{width}}  {result.verdict:8}  {figures}".rstrip())
+        lines.extend(f"  - {finding}" for finding in result.findings)
+        lines.extend(f"  (could not see: {phrase})" for phrase in result.unseen)
+    if sentence := broken_promise(results):
+        lines.append(sentence)
+    return "\n".join([*lines, f"verdict: {verdict}"])

@@ -1,0 +1,192 @@
+"""Experiment 5: in what order does a hot lock let its waiters in?"""
+
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from harness.experiments.fairness.null_models import by_lot, first_come
+from harness.history import Row
+from harness.judge.checkers.fairness import Fairness, fairness
+from harness.lab import Lab, Plan
+from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab.registry import experiment
+from harness.lab.scale.point import Bench, Point, Setting
+from harness.report.charts import Series, bars, scatter
+from harness.servers.catalogue import INSTALLATIONS
+
+OWN_PLACE = ("local_queue=false",)
+SETTINGS = {
+    Setting("spin", "redis"): "unfair",
+    Setting("strict queue", "redis-queue", ("local_handoffs=0",)): "first come first served",
+    Setting("local hand-off", "redis-queue"): "fair in blocks",
+    Setting("etcd", "etcd", OWN_PLACE): "first come first served",
+    Setting("zookeeper", "zookeeper", OWN_PLACE): "first come first served",
+}
+RANK_ON_SERVER = {setting.name for setting in SETTINGS if INSTALLATIONS[setting.backend].ranked}
+"""Whose fence tells a waiter's rank in the server's queue."""
+
+PROCESSES = 2
+# Two arrivals closer than a round trip may reach the server in either order: no lock can know better.
+NEARLY = 0.02
+
+
+@experiment(
+    number=5,
+    name="fairness",
+    question="Many workers wait for one hot key. Are they let in in the order in which they came?",
+    expectation="By retrying (spin): no, about as in a lottery, with a tail to match. By a queue on the "
+    "server (redis-queue, etcd, ZooKeeper): yes. By local hand-off: in order within a process, in blocks "
+    "between processes.",
+)
+async def run(lab: Lab) -> Outcome:
+    arrivals, work = (200, 0.002) if lab.quick else (1000, 0.002)
+    bench = Bench(lab)
+    found: dict[str, Point] = {}
+    cases: list[Case] = []
+    for setting, prediction in SETTINGS.items():
+        lab.plan(setting=setting.name, options=setting.options, arrivals=arrivals, work=work)
+        run_one = partial(_case, bench, setting, prediction, arrivals, work, found)
+        # One after the other: they are compared with each other.
+        cases += await lab.cases([Plan(setting.name, prediction, run_one)])
+    _pictures(lab, found)
+    return Outcome(cases=cases, answer=_answer(cases, found), figures={"points": _figures(lab, found)})
+
+
+async def _case(
+    bench: Bench, setting: Setting, prediction: str, arrivals: int, work: float, found: dict[str, Point]
+) -> Case:
+    """All arrive within a second, faster than they can be served, and nobody gives up."""
+    lab = bench.lab
+    duration = 0.5 if lab.quick else 1.0
+    point = await bench.measure(
+        setting,
+        contenders=arrivals,
+        rate=arrivals / duration,
+        duration=duration,
+        patience=60.0,
+        work=work,
+        processes=PROCESSES,
+        ttl=30.0,
+    )
+    found[setting.name] = point
+    intended, called = fairness(point.rows), fairness(point.rows, "called")
+    lots = fairness(by_lot(point.rows, Random(lab.seed)))
+    ideal = fairness(first_come(point.rows))
+    enqueued = by_place(point.rows) if setting.name in RANK_ON_SERVER else None
+    facts: dict[str, Fact] = {
+        "granted": intended.grants,
+        "inversions": f"{intended.inversion_ratio:.2%}",
+        "by call": f"{called.inversion_ratio:.2%}",
+        "by place": None if enqueued is None else f"{enqueued.inversion_ratio:.2%}",
+        "lottery": f"{lots.inversion_ratio:.2%}",
+        "overtaken": intended.max_overtakes,
+        "tau": intended.kendall_tau,
+        "Jain of waits": intended.jain_wait,
+        "wait p99": f"{intended.wait_p99_ms:.0f} ms",
+        "p99 if fifo": f"{ideal.wait_p99_ms:.0f} ms",
+        "p99 if lottery": f"{lots.wait_p99_ms:.0f} ms",
+        "safety": point.verdict,
+    }
+    observed = judge(point.rows, enqueued) if point.verdict == "ok" else point.verdict
+    if prediction == "fair in blocks" and observed == "first come first served":
+        observed = prediction  # one process never gave up its turn while others waited: better than promised
+    return Case(name=setting.name, expected=prediction, observed=observed, facts=facts)
+
+
+def judge(rows: list[Row], enqueued: Fairness | None) -> str:
+    """The order in words. Where the server's own order is known, it decides."""
+    if enqueued is not None:
+        return "first come first served" if enqueued.inversions == 0 else "unfair"
+    if fairness(rows, "called").inversion_ratio < NEARLY:
+        return "first come first served"
+    in_order = all(
+        fairness((row for row in rows if row.process == process), "called").inversion_ratio < NEARLY
+        for process in {row.process for row in rows}
+    )
+    return "fair in blocks" if in_order else "unfair"
+
+
+def by_place(rows: list[Row]) -> Fairness:
+    """Fairness by the order of the places on the server, which the fence tells."""
+    placed = [replace(row, intended=row.fence) for row in rows if row.granted is not None and row.fence]
+    return fairness(placed)
+
+
+def _figures(lab: Lab, found: dict[str, Point]) -> list[dict[str, Any]]:
+    figures = []
+    for name, point in found.items():
+        orders = {
+            "intended": fairness(point.rows),
+            "called": fairness(point.rows, "called"),
+            "perfect_fifo": fairness(first_come(point.rows)),
+            "random_grant": fairness(by_lot(point.rows, Random(lab.seed))),
+        }
+        if name in RANK_ON_SERVER:
+            orders["enqueued"] = by_place(point.rows)
+        figures.append(
+            point.to_json() | {"order": {label: order.to_json() for label, order in orders.items()}}
+        )
+    return figures
+
+
+def _pictures(lab: Lab, found: dict[str, Point]) -> None:
+    lab.chart(
+        "order",
+        scatter(
+            "Order of arrival against order of grant",
+            [Series(name, ranks(point.rows)) for name, point in found.items()],
+            x_label="arrived as number",
+            y_label="granted as number",
+            diagonal=True,
+            subtitle="On the dashed line: first come first served.",
+        ),
+    )
+    waits = {}
+    for name, point in found.items():
+        real, ideal = fairness(point.rows), fairness(first_come(point.rows))
+        lots = fairness(by_lot(point.rows, Random(lab.seed)))
+        waits[name] = {
+            "measured": real.wait_p99_ms,
+            "perfect FIFO": ideal.wait_p99_ms,
+            "lottery": lots.wait_p99_ms,
+        }
+    lab.chart(
+        "tail-wait",
+        bars(
+            "The wait that one in a hundred exceeds, beside two null models",
+            waits,
+            y_label="p99 wait, ms",
+            subtitle="The null models make their grants at the same moments, and differ in whom they choose.",
+        ),
+    )
+
+
+def ranks(rows: list[Row]) -> list[tuple[float, float]]:
+    """(number of arrival, number of grant) of all that were granted."""
+    served = sorted((row for row in rows if row.granted is not None), key=lambda row: row.intended)
+    order = sorted(range(len(served)), key=lambda number: served[number].granted or 0)
+    granted_as = {number: place for place, number in enumerate(order)}
+    return [(number, granted_as[number]) for number in range(len(served))]
+
+
+def _answer(cases: list[Case], found: dict[str, Point]) -> str:
+    said = [
+        f"- **{case.name}**: {case.observed}; {case.facts['inversions']} of pairs out of order (a lottery: "
+        f"{case.facts['lottery']}), one waiter overtaken {case.facts['overtaken']} times, "
+        f"p99 wait {case.facts['wait p99']} (perfect FIFO {case.facts['p99 if fifo']})."
+        for case in cases
+        if "inversions" in case.facts
+    ]
+    rates = ", ".join(f"{name} {point.throughput_per_s:,.0f}/s" for name, point in found.items())
+    return answer(
+        Claim(
+            "A lock whose waiters try again and again lets in whoever happens to ask at the right moment; "
+            "a queue on the server lets in whoever stands first.",
+            cases,
+        ),
+        "\n".join(said),
+        f"Grants per second on the way: {rates}. 'By place' is the order of the places on the server, "
+        "which the fences of etcd (revision) and ZooKeeper (czxid) record. Arrivals closer together than "
+        "a round trip can reach a server in either order, which is what is left of inversions by call.",
+    )

@@ -1,0 +1,222 @@
+"""What is played: a client that is frozen, a node that votes twice, a node that forgets."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from asyncdlock.backends.redis.requests import ACQUIRE
+from harness.experiments.redlock_partition.stage import (
+    LONG,
+    HeldAnswers,
+    Sides,
+    Stage,
+    jump,
+    open_stage,
+    restart,
+)
+from harness.faults import crashed_server, frozen_process, frozen_server
+from harness.lab import Lab, Scene
+from harness.lab.outcome import Case, Fact
+from harness.lab.verdict import HOLDERS
+
+PAUSE = 5.0
+WORK = 1.0  # between grant and write, so that there is time to freeze the worker
+LATE_TTL = 5.0
+PATIENT = {"node_timeout": 1.0}  # Redlock never waits longer for a node than a tenth of the TTL
+STORIES = (
+    "clock of a node jumps, fence off",
+    "clock of a node jumps, fence on",
+    "A frozen before the check, fence off",
+)
+
+
+async def frozen_client(
+    lab: Lab, scene: Scene, expected: str, sides: Sides | None, frozen: int | None
+) -> Case:
+    """A has its majority and has checked the time left; then it is stopped, and B's turn comes."""
+    async with open_stage(lab, scene, sides) as stage, contextlib.AsyncExitStack() as stack:
+        a, b = await asyncio.gather(
+            stack.enter_async_context(scene.worker("A", stage.a.url, work=WORK)),
+            stack.enter_async_context(scene.worker("B", stage.b.url)),
+        )
+        await scene.begin()
+        if frozen is not None:
+            who = f"node {frozen + 1}"
+            await stack.enter_async_context(frozen_server(scene.journal, stage.nodes[frozen], who=who))
+        a.track.paused = True
+        a.go()
+        granted = await a.track.until("granted")
+        async with frozen_process(scene.journal, a.pid, who="A"):
+            b.go()
+            await b.track.until("accepted", "stale")
+            await scene.until(granted.at / 1e9 + PAUSE)
+        await a.track.until("accepted", "stale")
+        await asyncio.gather(a.ended(), b.ended())
+    return await _judged(scene, expected, two_holders=True)
+
+
+async def frozen_before_check(lab: Lab, scene: Scene, expected: str) -> Case:
+    """All nodes have granted A's request; A is stopped before it has read a single answer."""
+    async with open_stage(lab, scene) as stage, contextlib.AsyncExitStack() as stack:
+        a, b = await asyncio.gather(
+            stack.enter_async_context(scene.worker("A", stage.a.url)),
+            stack.enter_async_context(scene.worker("B", stage.b.url, work=WORK)),
+        )
+        for node in stage.nodes:  # so that A's first request is carried out and not asked back
+            await node.command("SCRIPT", "LOAD", ACQUIRE.source)
+        await scene.begin()
+        answers = HeldAnswers(stage.a.links)
+        a.track.paused = True
+        a.go()
+        await answers.all_there()
+        async with frozen_process(scene.journal, a.pid, who="A"):
+            in_time = answers.asked_once
+            answers.let_go()  # they now wait in A's sockets
+            b.go()
+            await b.track.until("accepted", "stale")
+            await scene.until(PAUSE)
+        await a.track.until("accepted", "stale", "failed")
+        await asyncio.gather(a.ended(), b.ended())
+    first, second = scene.track("A").last("granted"), scene.track("B").expect("granted")
+    shown = {
+        "A was stopped while it waited for the answers": in_time,
+        "A did not use the old answers": first is None or first.at > second.at,
+    }
+    return await _judged(scene, expected, two_holders=False, shown=shown)
+
+
+async def lost_vote(
+    lab: Lab, scene: Scene, expected: str, sides: Sides, fault: Callable[[Stage], Awaitable[None]]
+) -> Case:
+    """A holds the lock and is well; the shared node's vote is lost; B, refused before, gets it."""
+    async with (
+        open_stage(lab, scene, sides, clocks=fault is jump) as stage,
+        scene.actor("A", stage.a.url, **PATIENT) as a,
+        scene.actor("B", stage.b.url, **PATIENT) as b,
+    ):
+        await scene.begin()
+        mine = await a.acquire(ttl=LONG)
+        refused = await b.try_acquire(ttl=LONG) is None
+        await fault(stage)
+        await b.acquire(ttl=LONG, timeout=LONG)
+        await b.write("result of B")
+        held = mine.held
+        await a.write("result of A")
+        await a.leave()
+        await b.leave()
+    shown = {"B was refused before the fault": refused, "A's lease was good when it wrote": held}
+    return await _judged(scene, expected, two_holders=True, shown=shown)
+
+
+async def kept_vote(lab: Lab, scene: Scene, expected: str, sides: Sides) -> Case:
+    """The shared node had its vote on disk before it answered: B has to wait."""
+    async with (
+        open_stage(lab, scene, sides, persistent=True) as stage,
+        scene.actor("A", stage.a.url, **PATIENT) as a,
+        scene.actor("B", stage.b.url, **PATIENT) as b,
+    ):
+        await scene.begin()
+        await a.acquire(ttl=LONG)
+        await restart(stage)
+        refused = await b.try_acquire(ttl=LONG) is None
+        await a.write("result of A")
+        await a.release()
+        await b.acquire(ttl=LONG, timeout=LONG)
+        await b.write("result of B")
+        await b.release()
+    return await _judged(scene, expected, two_holders=False, shown={"B could not get in beside A": refused})
+
+
+async def late_restart(lab: Lab, scene: Scene, expected: str, sides: Sides) -> Case:
+    """The remedy that Redlock's specification names: a crashed node stays away for longer than any TTL."""
+    async with (
+        open_stage(lab, scene, sides) as stage,
+        scene.actor("A", stage.a.url, **PATIENT) as a,
+        scene.actor("B", stage.b.url, **PATIENT) as b,
+    ):
+        await scene.begin()
+        mine = await a.acquire(ttl=LATE_TTL)
+        await b.try_acquire(ttl=LATE_TTL)
+        async with crashed_server(scene.journal, stage.nodes[sides.shared], who=f"node {sides.shared + 1}"):
+            await a.write("result of A")
+            await scene.until(scene.seconds() + LATE_TTL)
+        over = not mine.held
+        await b.acquire(ttl=LATE_TTL, timeout=LONG)
+        await b.write("result of B")
+        await b.leave()
+    return await _judged(scene, expected, two_holders=False, shown={"A's lease was over before B's": over})
+
+
+async def forgotten_counter(lab: Lab, scene: Scene, expected: str, sides: Sides) -> Case:
+    """A's side has counted to six. The shared node forgets, and B's majority counts from one."""
+    assert scene.resource is not None
+    async with (
+        open_stage(lab, scene, sides) as stage,
+        scene.actor("A", stage.a.url, **PATIENT) as a,
+        scene.actor("B", stage.b.url, **PATIENT) as b,
+    ):
+        await scene.begin()
+        for turn in range(5):
+            await a.acquire(ttl=LONG)
+            await a.write(f"result {turn + 1} of A")
+            await a.release()
+        await a.acquire(ttl=LONG)
+        await restart(stage)
+        await b.acquire(ttl=LONG, timeout=LONG)
+        refused = await b.write("result of B") == "stale"
+        accepted = await a.write("result 6 of A") == "accepted"
+        # The node that forgot cannot tell whose the lock was, and each side is cut off from two others.
+        await b.leave()
+        await a.leave()
+        await b.client.raise_fence(scene.key, above=(await scene.resource.value(scene.key)).max_fence)
+        await b.acquire(ttl=LONG, timeout=LONG)
+        mended = await b.write("result of B") == "accepted"
+        await b.release()
+    shown = {
+        "B, with the lower fence, was refused": refused,
+        "A, with the higher fence, was accepted": accepted,
+        "B was accepted once the counters were lifted": mended,
+    }
+    return await _judged(scene, expected, two_holders=True, shown=shown, but=("fence_order",))
+
+
+async def _judged(
+    scene: Scene,
+    expected: str,
+    *,
+    two_holders: bool,
+    shown: dict[str, bool] | None = None,
+    but: tuple[str, ...] = (),
+) -> Case:
+    overlapped = _overlapped(scene)
+    facts: dict[str, Fact] = {
+        "two holders": overlapped,
+        "fences": _fences(scene),
+        "refused": "; ".join(await scene.refusals()) or "nothing",
+        "value": await scene.value(),
+    }
+    happened = {
+        "two held the lock" if two_holders else "one at a time held the lock": overlapped is two_holders
+    }
+    return await scene.judge(
+        expected,
+        facts=facts,
+        shown=happened | (shown or {}),
+        story=scene.name in STORIES,
+        but=(*but, HOLDERS) if two_holders else but,
+    )
+
+
+def _fences(scene: Scene) -> str:
+    """The last fence of each."""
+    granted = [(track.name, track.last("granted")) for track in scene.tracks]
+    return ", ".join(f"{name} {event.details['fence']}" for name, event in granted if event is not None)
+
+
+def _overlapped(scene: Scene) -> bool:
+    """Was B granted the lock between A's last grant and A's last write?"""
+    a, b = scene.tracks
+    begins, ends = a.last("granted"), a.last("writing")
+    if begins is None or ends is None:
+        return False
+    return any(event.name == "granted" and begins.at < event.at < ends.at for event in b.events)

@@ -1,0 +1,90 @@
+"""The servers and links of one backend, kept from run to run.
+
+process 0 ──link──▶ lock server(s)        Each process has links of its own, so that each can
+    └───────link──▶ resource              be cut off by itself, from either.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from harness.experiments.storm.plan import PROCESSES
+from harness.faults import Link, open_link
+from harness.lab.participant import Forkserver
+from harness.lab.reach import open_reach
+from harness.lab.resource_view import ResourceView
+from harness.load.targets import with_options
+from harness.resource.process import Fence, ResourceProcess, spawn
+from harness.servers import Server
+from harness.servers.catalogue import INSTALLATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How one process of the load reaches the servers."""
+
+    url: str
+    lock_links: Sequence[Link]
+    resource_link: Link
+
+    def mend(self) -> None:
+        """Undo what a run did to the links, and end what is left of its connections."""
+        for link in (*self.lock_links, self.resource_link):
+            link.mend()
+            link.break_off()
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """One backend: runs follow each other here, while those of other backends go on beside it."""
+
+    nodes: Sequence[Server]
+    resource: ResourceProcess
+    view: ResourceView
+    accesses: Sequence[Access]
+    forkserver: Forkserver
+    folder: Path
+
+    @property
+    def fence(self) -> Fence:
+        return self.resource.fence
+
+    async def set_fence(self, fence: Fence) -> None:
+        """Start the resource again in another mode, on the same data.
+
+        :raises ServerFailed: it does not come up.
+        """
+        if fence != self.fence:
+            self.resource.fence = fence
+            await self.resource.restart()
+
+
+@contextlib.asynccontextmanager
+async def open_rig(backend: str, forkserver: Forkserver, folder: Path) -> AsyncIterator[Rig]:
+    """A rig for the length of an `async with`.
+
+    :raises ServerMissing: the backend's server is not installed.
+    :raises ServerFailed: it does not start.
+    """
+    installation = INSTALLATIONS[backend]
+    async with contextlib.AsyncExitStack() as stack:
+        # Durable: a counter that is lost is another experiment (`failover`).
+        server, resource = await asyncio.gather(
+            stack.enter_async_context(installation.start(tuned=True, durable=True)),
+            stack.enter_async_context(spawn()),
+        )
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        accesses = []
+        for process in range(PROCESSES):
+            who = f"process {process}"
+            reach = await stack.enter_async_context(open_reach(server.nodes, who=who, scheme=backend))
+            link = await stack.enter_async_context(open_link(resource.address, name=f"{who} – resource"))
+            # Patience with a server that is gone is cut short: a run lasts for a few seconds.
+            accesses.append(Access(with_options(reach.url, installation.impatience), reach.links, link))
+        view = ResourceView(resource.url, session)
+        yield Rig(server.nodes, resource, view, accesses, forkserver, folder)
+        await asyncio.sleep(0)

@@ -1,0 +1,129 @@
+"""Mutual exclusion, judged at the lock: no two holders at once while both may rely on it.
+
+A hold is certain from its grant until its holder began to release it, and no longer than the lock had
+promised: a holder that outlives its lease is displaced by right. Where a history does not say until
+when that was, a release that still found its owner proves as much, and else the TTL counted from the
+call does. Two certain holds of one key must not overlap, and since one then follows the other, the
+later one must have the higher fence. Times of different processes are compared within the bounds of
+their clocks.
+
+A lock that fails here may still do no harm, because the resource refuses whoever comes late.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from harness.history import Row
+from harness.judge.checkers.clocks import Clocks, by_process
+from harness.judge.checkers.evidence import Evidence
+from harness.judge.checkers.registry import checker
+from harness.judge.checkers.result import CheckResult
+from harness.judge.checkers.words import seconds
+
+
+class Hold(NamedTuple):
+    """From when until when a holder certainly had the lock."""
+
+    start: int
+    end: int
+    row: Row
+
+
+@checker
+def holders(evidence: Evidence) -> CheckResult:
+    """Per key: no two holders at once within their validity, and fences rise from hold to hold."""
+    findings = evidence.findings()
+    ttl = evidence.ttl
+    overlaps = judged = granted = 0
+    apart: set[int] = set()
+    for grants in evidence.granted.values():
+        holds = [hold for row in grants if (hold := _certain(row, ttl)) is not None]
+        granted += len(grants)
+        judged += len(holds)
+        for before, after in _overlapping(holds, evidence.clocks):
+            overlaps += 1
+            findings.violated(
+                "the lock broke its promise: {} held it from {} until {} at least, {} was granted it at {}",
+                *(before.row, seconds(before.start), seconds(before.end)),
+                *(after.row, seconds(after.start)),
+            )
+        # A single moment orders a hold as well as its whole length does.
+        fenced = [hold.row for hold in holds if hold.row.fence is not None]
+        for earlier, later in evidence.clocks.regressions(fenced, _granted, _granted):
+            if earlier.fence != later.fence:
+                findings.violated(
+                    "the lock broke its promise: {} held it at {}, after {} at {}, under a lower fence",
+                    *(later, seconds(later.granted), earlier, seconds(earlier.granted)),
+                )
+        apart |= _not_comparable(holds, evidence.clocks)
+    if granted and not judged:
+        findings.unknown("no hold says until when it was valid: two holders at once would not be noticed")
+    elif granted > judged:
+        findings.unseen("{:,} holds of which nothing tells until when they were valid", granted - judged)
+    if apart:
+        findings.unseen(
+            "holds of process {} beside those of others: no write bounds the difference of their clocks",
+            ", ".join(map(str, sorted(apart))),
+        )
+    return findings.result(holds=judged, overlaps=overlaps)
+
+
+def _granted(row: Row) -> int:
+    return row.granted or 0
+
+
+def _certain(row: Row, ttl: int | None) -> Hold | None:
+    """`None` when nothing tells how long the lock was this holder's."""
+    assert row.granted is not None
+    last = next(
+        time for time in (row.releasing, row.write_done, row.write_sent, row.granted) if time is not None
+    )
+    if row.outcome == "lost":
+        # Told that the lease is gone, at a time that nobody noted: what is certain is the check
+        # before its write, which a frozen holder does not make.
+        last = row.granted if row.paused or row.write_sent is None else row.write_sent
+    if row.valid_until is not None:
+        last = min(last, row.valid_until)
+    elif row.outcome != "ok" or row.paused:
+        if ttl is None or row.called is None:
+            return None
+        last = min(last, row.called + ttl)
+    return Hold(row.granted, last, row) if last >= row.granted else None
+
+
+def _overlapping(holds: Sequence[Hold], clocks: Clocks) -> Iterator[tuple[Hold, Hold]]:
+    """Every hold that began during an earlier one, and that one."""
+    named: set[int] = set()
+    groups = by_process([hold.row for hold in holds])
+    if len({hold.row.process for hold in holds}) == 1:
+        yield from _sweep([(hold.start, hold.end, hold) for hold in holds])
+        return
+    of_row = {hold.row.id: hold for hold in holds}
+    for group in groups:
+        mine = [of_row[row.id] for row in group]
+        for before, after in _sweep([(hold.start, hold.end, hold) for hold in mine]):
+            named.add(after.row.id)
+            yield before, after
+    shared = [hold for hold in holds if clocks.bounds(hold.row) is not None]
+    certain = [
+        (clocks.latest(hold.row, hold.start), clocks.earliest(hold.row, hold.end), hold) for hold in shared
+    ]
+    for before, after in _sweep([hold for hold in certain if hold[0] <= hold[1]]):
+        if after.row.id not in named:
+            yield before, after
+
+
+def _sweep(spans: Iterable[tuple[int, int, Hold]]) -> Iterator[tuple[Hold, Hold]]:
+    last: tuple[int, Hold] | None = None
+    for start, end, hold in sorted(spans, key=lambda span: span[:2]):
+        if last is not None and start < last[0] and hold.row.owner != last[1].row.owner:
+            yield last[1], hold
+        if last is None or end > last[0]:
+            last = end, hold
+
+
+def _not_comparable(holds: Sequence[Hold], clocks: Clocks) -> set[int]:
+    processes = {hold.row.process: hold.row for hold in holds}
+    if len(processes) < 2:
+        return set()
+    return {process for process, row in processes.items() if clocks.bounds(row) is None}

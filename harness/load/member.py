@@ -1,0 +1,297 @@
+"""One process of a run's fleet: takes orders on standard input, reports on standard output.
+
+The generator has a process to itself, also when there is only one: drawing a display, serving
+metrics or packing a report in the same event loop would make arrivals late. One JSON object a line:
+
+    orders    {"config": …, "url": …, "resource_url": …, "process": 0, "folder": …}
+    reports   {"ready": …}  or  {"error": "one sentence"}
+    orders    {"start": nanoseconds of the monotonic clock}
+    reports   {"progress": …}, twice a second
+    orders    {"stop": true}, to end early; so does the end of the input
+    reports   {"done": …}, when the files are written
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+import asyncdlock
+from asyncdlock import LockError
+from asyncdlock._inside import backend_of
+from harness.config import RunConfig
+from harness.history import HistoryWriter, Row
+from harness.history.recorder import Recorder
+from harness.history.rows import BODY
+from harness.live import exposition
+from harness.load import pacer
+from harness.load.clock import now
+from harness.load.contender import Contenders
+from harness.load.keyspace import key_chooser
+from harness.load.pauses import Pauses, spare_the_collector
+from harness.load.runner import Runner
+from harness.load.sections import Sections
+from harness.load.writer import FencedWriter, open_writer
+
+REPORT_EVERY = 0.5
+STOP_WITHIN = 1.0
+"""What an interrupted run leaves to holders for finishing."""
+_SHOWN = ("arrival_to_grant", "schedule_lag")
+"""What a display needs; each costs the event loop most of a millisecond."""
+_WARM_UP_KEY = "harness-warm-up"
+
+
+def history_part(folder: Path, process: int) -> Path:
+    return folder / f"history-{process}.jsonl.gz"
+
+
+def recording_part(folder: Path, process: int) -> Path:
+    return folder / f"recording-{process}.json"
+
+
+class Member:
+    """One process's share of a run, from its orders to its files."""
+
+    def __init__(
+        self, orders: Mapping[str, Any], client: asyncdlock.LockClient, writer: FencedWriter
+    ) -> None:
+        self.config = RunConfig.from_json(orders["config"])
+        self.process: int = orders["process"]
+        self.folder = Path(orders["folder"])
+        self.client = client
+        self.writer = writer
+
+    async def warm_up(self) -> None:
+        """Open the connection, load the scripts, learn whether the server and the TTL will do.
+
+        :raises LockError, ValueError, OSError: they will not.
+        """
+        handle = await self.client.acquire(
+            f"{_WARM_UP_KEY}-{self.process}", ttl=self.config.ttl, timeout=10.0
+        )
+        await handle.release()
+
+    async def run(self, start: int, stopped: asyncio.Event) -> dict[str, Any]:
+        """Offer the load from `start` on; return the final report once the files are written."""
+        config = self.config
+        history = HistoryWriter(
+            history_part(self.folder, self.process),
+            Row,
+            origin_ns=start,
+            config=config.to_json() | {"body": BODY},
+            process=self.process,
+        )
+        recorder = Recorder(history, origin_ns=start)
+        sections = Sections(self.writer.connections)
+        contenders = self._contenders(recorder, start, sections)
+        runner = Runner(
+            contenders.serve,
+            contenders.give_up,
+            contenders=_share(config.contenders, self.process, config.processes),
+            patience=None if config.timeout is None else round(config.timeout * pacer.NANOSECONDS),
+            observe_lag=recorder.lag,
+            room=sections.room,
+        )
+        contenders.arrivals = runner
+        due = pacer.offsets(config.rate, config.duration, arrivals=config.arrivals, seed=config.seed)
+        schedule = pacer.share(due, self.process, config.processes)
+        spare_the_collector()
+        cpu = time.process_time()
+        commands = self._commands()
+        pauses = Pauses()
+        async with _background(
+            recorder.keep_up(), self._report(recorder, runner, contenders, start), pauses.watch()
+        ):
+            stopper = asyncio.create_task(_stop(stopped, runner))
+            try:
+                await runner.run(schedule, start=start)
+                await self._finish(runner, stopped)
+            finally:
+                stopper.cancel()
+        _count(recorder, runner)
+        ended = now() - start
+        cpu = time.process_time() - cpu
+        recording = recorder.close()
+        recording_part(self.folder, self.process).write_text(json.dumps(recording.to_json()))
+        return {
+            "cpu_seconds": cpu,
+            "seconds": ended / pacer.NANOSECONDS,
+            "expired": runner.expired,
+            "dropped": runner.dropped,
+            "pauses": pauses.to_json(),
+            "max_loop_lag": self.client.max_loop_lag,
+            "commands": None if commands is None else (self._commands() or 0) - commands,
+        }
+
+    def _commands(self) -> int | None:
+        """What the backend has sent so far; `None` when it does not count."""
+        count: int | None = getattr(backend_of(self.client), "commands", None)
+        return count
+
+    def _contenders(self, recorder: Recorder, start: int, sections: Sections) -> Contenders:
+        config = self.config
+        distribution, _, exponent = config.key_distribution.partition(":")
+        return Contenders(
+            self.client,
+            self.writer,
+            recorder.record,
+            start=start,
+            key_of=key_chooser(
+                config.keys, distribution=distribution, exponent=float(exponent or 1.1), seed=config.seed
+            ),
+            ttl=config.ttl,
+            timeout=config.timeout,
+            work=config.work,
+            pause=config.pause,
+            pause_period=config.pause_period,
+            process=self.process,
+            sections=sections,
+            observe_connection=recorder.connection,
+        )
+
+    async def _finish(self, runner: Runner, stopped: asyncio.Event) -> None:
+        """Let what was admitted end by itself; then end it."""
+        drain = asyncio.create_task(runner.drain(self.config.drain_limit))
+        stop = asyncio.create_task(stopped.wait())
+        await asyncio.wait((drain, stop), return_when=asyncio.FIRST_COMPLETED)
+        if not drain.done():
+            await asyncio.wait((drain,), timeout=STOP_WITHIN)
+        for task in (drain, stop):
+            task.cancel()
+        with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+            await drain
+        await runner.abandon()
+
+    async def _report(self, recorder: Recorder, runner: Runner, contenders: Contenders, start: int) -> None:
+        while True:
+            await asyncio.sleep(REPORT_EVERY)
+            _count(recorder, runner)
+            snapshot = recorder.snapshot(now() - start, _SHOWN)
+            recent = {}
+            for name, part in snapshot.recent.items():
+                await asyncio.sleep(0)  # half a millisecond each: let arrivals through in between
+                recent[name] = part.to_text()
+            progress = {
+                "at": snapshot.at,
+                "counters": asdict(snapshot.counters),
+                "offered_per_s": snapshot.offered_per_s,
+                "acquired_per_s": snapshot.acquired_per_s,
+                "busy": runner.busy,
+                "waiting": contenders.waiting,
+                "recent": recent,
+            }
+            if self.config.metrics_port is not None:
+                progress["metrics"] = exposition.export()
+            _say(progress=progress)
+
+
+def _share(contenders: int, process: int, processes: int) -> int:
+    return contenders // processes + (process < contenders % processes)
+
+
+def _count(recorder: Recorder, runner: Runner) -> None:
+    counters = recorder.counters
+    counters.offered = runner.offered
+    counters.dispatched = runner.dispatched
+    counters.backlog = runner.backlog
+    counters.backlog_max = runner.backlog_max
+
+
+async def _stop(stopped: asyncio.Event, runner: Runner) -> None:
+    await stopped.wait()
+    runner.stop()
+
+
+@contextlib.asynccontextmanager
+async def _background(*work: Any) -> AsyncIterator[None]:
+    """Run coroutines beside the body; a failure of one of them ends the body."""
+    body = asyncio.current_task()
+    assert body is not None
+    tasks = [asyncio.create_task(part) for part in work]
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            body.cancel()
+
+    for task in tasks:
+        task.add_done_callback(ended)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+
+def _say(**report: Any) -> None:
+    sys.stdout.write(json.dumps(report) + "\n")
+    sys.stdout.flush()
+
+
+async def _orders() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=1 << 20)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    return reader
+
+
+async def main() -> None:
+    """Follow the orders until the run is done. Nobody left to give orders means: stop."""
+    reader = await _orders()
+    orders = json.loads(await reader.readline())
+    try:
+        client = asyncdlock.connect(orders["url"])
+    except (ValueError, ImportError) as error:
+        _say(error=str(error))
+        return
+    async with client, open_writer(orders["resource_url"]) as writer:
+        member = Member(orders, client, writer)
+        try:
+            await member.warm_up()
+        except (LockError, ValueError, OSError) as error:
+            _say(error=str(error) or type(error).__name__)
+            return
+        _say(ready=asdict(client.capabilities))
+        line = await reader.readline()
+        if not line:
+            return
+        start = json.loads(line).get("start")
+        if start is None:
+            return
+        stopped = asyncio.Event()
+        orphaned = False
+
+        async def listen() -> None:
+            nonlocal orphaned
+            orphaned = not await reader.readline()
+            stopped.set()
+
+        async with _background(listen()):
+            try:
+                report = await member.run(start, stopped)
+            except OSError as error:
+                _say(error=f"cannot write the history: {error.strerror or error}")
+                return
+        if orphaned:
+            return
+        try:
+            await member.warm_up()
+        except (LockError, OSError) as error:
+            report["died"] = str(error)
+        # Before the client is closed: clean-up at a server that has died takes its time.
+        _say(done=report)
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,178 @@
+"""What a run is aimed at: a lock server and a fenced resource, started for it or already there."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import aiohttp
+from yarl import URL
+
+import asyncdlock
+from asyncdlock.backend import redact
+from harness.config import RunConfig, UsageError
+from harness.history import HistoryWriter
+from harness.history.rows import Decision, Value, digest
+from harness.resource.process import ResourceProcess, spawn
+from harness.servers.catalogue import BACKENDS, INSTALLATIONS
+from harness.servers.catalogue import LockServer as LockServer  # as the run knows it
+
+_READ_BACK = 1000
+"""Keys whose value is read back at the end, at most; of more, every so many-th."""
+_PATIENCE = aiohttp.ClientTimeout(total=30.0, connect=5.0)
+
+
+async def check_urls(config: RunConfig) -> None:
+    """Find out what can be found out without sending anything.
+
+    :raises UsageError: no client can be made for one of the URLs.
+    """
+    if config.resource_url and urlsplit(config.resource_url).scheme not in ("http", "https"):
+        raise UsageError(
+            f"--resource-url {redact(config.resource_url)!r} must start with http:// or https://"
+        )
+    if config.url is not None or config.backend == "memory":
+        try:
+            client = asyncdlock.connect(with_options(config.url or "memory://", config.options))
+        except (ValueError, ImportError) as error:
+            raise UsageError(str(error)) from None
+        await client.aclose()
+
+
+@contextlib.asynccontextmanager
+async def lock_server(config: RunConfig) -> AsyncIterator[LockServer]:
+    """The server that `--url` names, or one of kind `--backend` for the length of the run.
+
+    :raises ServerError: it cannot be started; says what to install.
+    """
+    if config.url is not None:
+        yield LockServer(with_options(config.url, config.options))
+        return
+    if config.backend not in BACKENDS:
+        raise UsageError(
+            f"there is no server to start for the backend {config.backend!r}: name one with --url"
+        )
+    async with INSTALLATIONS[config.backend].start() as server:
+        yield LockServer(with_options(server.url, config.options), server.nodes)
+
+
+def with_options(url: str, options: tuple[str, ...]) -> str:
+    """`url` with `NAME=VALUE` options added to its query; an option given twice counts once, last."""
+    if not options:
+        return url
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    query.update((name, value) for name, _, value in (option.partition("=") for option in options))
+    scheme_and_host = f"{parts.scheme}://{parts.netloc}"
+    return scheme_and_host + urlunsplit(("", "", parts.path, urlencode(query), parts.fragment))
+
+
+class Resource:
+    """The fenced resource, seen from the judge's side: its health, its counters and its log."""
+
+    def __init__(
+        self, url: str, session: aiohttp.ClientSession, process: ResourceProcess | None = None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._session = session
+        self._process = process
+        self._after = 0
+        self._rejections = 0
+
+    @property
+    def died(self) -> bool:
+        """Whether a resource that was started for the run has ended since."""
+        return self._process is not None and not self._process.running
+
+    async def begin(self) -> None:
+        """Note where log and counters stand, so that an earlier run's writes are not counted.
+
+        :raises UsageError: nothing that speaks the resource's language answers there.
+        """
+        try:
+            async with self._session.get(f"{self.url}/healthz") as reply:
+                reply.raise_for_status()
+                await reply.json()
+            async for row in self._rows(0):
+                self._after = row["seq"]
+            self._rejections = await self.stale_rejections()
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise UsageError(
+                f"no fenced resource answers at {redact(self.url)} ({_reason(error)}): start one with "
+                "'python -m harness resource', or leave out --resource-url"
+            ) from None
+
+    async def stale_rejections(self) -> int:
+        """`resource_stale_token_rejections_total`, less what it was when the run began.
+
+        :raises aiohttp.ClientError, OSError, TimeoutError: it does not answer.
+        """
+        async with self._session.get(f"{self.url}/metrics") as reply:
+            reply.raise_for_status()
+            for line in (await reply.text()).splitlines():
+                if line.startswith("resource_stale_token_rejections_total "):
+                    # A resource that was restarted meanwhile counts from zero again.
+                    return max(int(float(line.split()[1])) - self._rejections, 0)
+        raise ValueError("its /metrics has no resource_stale_token_rejections_total")
+
+    async def save_log(self, path: Path, origin: int) -> None:
+        """Copy the log since `begin` into a file beside the history, and what keys hold now.
+
+        :raises aiohttp.ClientError, OSError, TimeoutError: it does not answer.
+        """
+        after = {"after": self._after}
+        keys: set[str] = set()
+        with HistoryWriter(path, Decision, origin_ns=origin, config=after, times="monotonic") as writer:
+            batch: list[Decision] = []
+            async for row in self._rows(self._after):
+                batch.append(Decision(**{name: row[name] for name in _DECISION}))
+                keys.add(row["key"])
+                if len(batch) >= 256:
+                    writer.write(batch)
+                    batch.clear()
+            writer.write(batch)
+            for key in sorted(keys)[:: 1 + len(keys) // _READ_BACK]:
+                writer.value(await self._value(key))
+
+    async def _value(self, key: str) -> Value:
+        url = URL(f"{self.url}/r/{quote(key, safe='')}", encoded=True)
+        async with self._session.get(url) as reply:
+            if reply.status == 404:
+                return Value(key, 0, digest(b""))
+            reply.raise_for_status()
+            return Value(key, int(reply.headers["ETag"].strip('"')), digest(await reply.read()))
+
+    async def _rows(self, after: int) -> AsyncIterator[dict[str, Any]]:
+        async with self._session.get(f"{self.url}/log", params={"after": str(after)}) as reply:
+            reply.raise_for_status()
+            async for line in reply.content:
+                yield json.loads(line)
+
+
+_DECISION = tuple(Decision.__dataclass_fields__)
+
+
+@contextlib.asynccontextmanager
+async def fenced_resource(config: RunConfig) -> AsyncIterator[Resource]:
+    """The resource that `--resource-url` names, or one in its own process for the run's length.
+
+    :raises ServerError, UsageError: it cannot be started or does not answer.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        url = config.resource_url
+        process = None
+        if url is None:
+            process = await stack.enter_async_context(spawn(fence="on" if config.fence else "off"))
+            url = process.url
+        session = await stack.enter_async_context(aiohttp.ClientSession(timeout=_PATIENCE))
+        resource = Resource(url, session, process)
+        await resource.begin()
+        yield resource
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or "no connection"
+    return str(error) or type(error).__name__

@@ -1,0 +1,154 @@
+"""Puts together what a run found out: its figures, its verdict, and what it tells its caller."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from harness import exits
+from harness.config import RunConfig
+from harness.history import History
+from harness.judge.bounds import Cycle, busiest_key, find_bound, measure_cycle
+from harness.judge.checkers.fairness import order_of
+from harness.judge.checkers.registry import verdict_of
+from harness.judge.checkers.result import CheckResult
+from harness.judge.thresholds import Threshold
+from harness.load.result import FleetResult
+from harness.report.certificate import certificate
+from harness.report.latencies import latencies
+from harness.report.model import (
+    Arrivals,
+    Backend,
+    Client,
+    CycleFigures,
+    ResourceFigures,
+    Summary,
+)
+
+TRUST = "trust"
+"""The check beside those of the history: whether the run's own tools can be believed."""
+SCHEMA = "asyncdlock-summary/1"
+_SHOWN_ERRORS = 5
+_NANOSECONDS = 1_000_000_000
+
+
+def build(
+    config: RunConfig,
+    *,
+    command: Sequence[str],
+    started: str,
+    environment: Mapping[str, Any],
+    fleet: FleetResult,
+    history: History,
+    checks: Mapping[str, CheckResult],
+    stale_rejections_reported: int | None,
+    failures: Sequence[str],
+    interrupted: bool,
+) -> Summary:
+    """The whole summary. `failures` are what went wrong with the run itself, a sentence each."""
+    recording = fleet.recording
+    arrivals = Arrivals(**recording.arrivals(), dropped=fleet.dropped)
+    seconds = fleet.seconds
+    window = min(config.duration, seconds)
+    drained = sum(row.granted is not None and row.granted > window * _NANOSECONDS for row in history.rows)
+    cycle = measure_cycle(history.rows, seconds)
+    trust = certificate(
+        recording.total["schedule_lag"],
+        cpu=fleet.cpu,
+        seconds=seconds,
+        dropped=fleet.dropped,
+        pauses=fleet.pauses,
+        failures=[*failures, *fleet.failures],
+    )
+    checks = judged_with_trust(checks, trust.reasons)
+    summary = Summary(
+        schema=SCHEMA,
+        command=tuple(command),
+        started=started,
+        config=config,
+        environment=environment,
+        verdict=verdict_of(checks),
+        interrupted=interrupted,
+        doubts=trust.reasons,
+        certificate=trust,
+        checks=checks,
+        arrivals=arrivals,
+        throughput_per_s=round((arrivals.acquired - drained) / window, 3) if window else 0.0,
+        duration_s=round(seconds, 3),
+        drain_s=round(seconds - window, 3),
+        drained=drained,
+        latency_ms=latencies(recording, history.rows, config, seconds),
+        order=order_of(history.rows, patience=config.timeout),
+        resource=_resource(history, stale_rejections_reported),
+        backend=Backend(
+            name=config.label,
+            capabilities=fleet.capabilities,
+            commands=fleet.commands,
+            commands_per_acquire=_per(fleet.commands, arrivals.acquired),
+        ),
+        cycle_s=_cycle(cycle),
+        client=Client(
+            cpu=tuple(round(share, 3) for share in fleet.cpu),
+            max_loop_lag_s=round(fleet.max_loop_lag, 6),
+        ),
+        bound=find_bound(
+            config,
+            offered=arrivals.offered,
+            acquired=arrivals.acquired,
+            failed=arrivals.failed,
+            backlog_max=arrivals.backlog_max,
+            seconds=seconds,
+            cpu=fleet.cpu,
+            cycle=cycle,
+            busiest_key=busiest_key(history.rows, seconds),
+        ),
+        errors=_errors(history),
+    )
+    thresholds = tuple(Threshold.parse(text).judge(summary) for text in config.thresholds)
+    summary = replace(summary, thresholds=thresholds)
+    return replace(summary, exit_code=exit_code(summary))
+
+
+def judged_with_trust(checks: Mapping[str, CheckResult], doubts: Sequence[str]) -> dict[str, CheckResult]:
+    """The checks and one more: a run that cannot be trusted has not shown that all is well."""
+    trust = CheckResult("unknown" if doubts else "ok", list(doubts))
+    return {**checks, TRUST: trust}
+
+
+def exit_code(summary: Summary) -> int:
+    """What the process says to its caller; the gravest finding counts, after the user's own Ctrl-C."""
+    if summary.interrupted:
+        return exits.INTERRUPTED
+    if summary.verdict == "violated":
+        return exits.VIOLATED
+    if summary.doubts or summary.verdict != "ok":
+        return exits.UNTRUSTED
+    if not all(judgement.passed for judgement in summary.thresholds):
+        return exits.THRESHOLD
+    return exits.OK
+
+
+def _resource(history: History, reported: int | None) -> ResourceFigures:
+    log = history.log
+    counts = Counter([row.write for row in history.rows] if log is None else [entry.outcome for entry in log])
+    return ResourceFigures(
+        accepted=counts["accepted"],
+        stale_rejections=counts["stale"],
+        source="replies" if log is None else "log",
+        stale_rejections_reported=reported,
+    )
+
+
+def _cycle(cycle: Cycle) -> CycleFigures:
+    rounded = {name: round(value, 9) for name, value in asdict(cycle).items()}
+    known = {name: rounded[name] for name in CycleFigures.__dataclass_fields__ if name in rounded}
+    return CycleFigures(**known, ceiling_per_s=round(cycle.ceiling, 1))
+
+
+def _errors(history: History) -> dict[str, int]:
+    """The most frequent errors of arrivals, and how often each came."""
+    return dict(Counter(row.error for row in history.rows if row.error).most_common(_SHOWN_ERRORS))
+
+
+def _per(amount: int | None, count: int) -> float | None:
+    return round(amount / count, 3) if amount is not None and count else None

