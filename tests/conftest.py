@@ -1,8 +1,9 @@
 """Fixtures for every test: real servers, two event loops, and no task left behind.
 
-Event loops. Async tests under tests/{unit,core,contract,cancellation} run twice: on uvloop,
-and on plain asyncio in debug mode. All others run on uvloop alone. `--loop uvloop|asyncio-debug|both`
-decides for all tests alike.
+Event loops. Async tests under tests/{core,contract,cancellation,load,history,live,report} run twice: on
+uvloop, and on plain asyncio in debug mode. All others run on uvloop alone. `--loop uvloop|asyncio-debug|both`
+decides for all tests alike. With ASYNCDLOCK_TASKS=eager every task runs at once until its first wait, as
+programs on Python 3.12 and later may have it (`asyncio.eager_task_factory`).
 
 Servers. `redis_url` and its siblings are shared by the whole session: use keys of your own.
 `redis_server` and its siblings are one test's own: kill, freeze and restart them. Whatever else a test
@@ -11,11 +12,13 @@ skipped, and the reason says how to get it; with ASYNCDLOCK_REQUIRE_SERVERS=1 it
 """
 
 import asyncio
+import functools
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import pytest_asyncio
@@ -23,6 +26,7 @@ import uvloop
 from hypothesis import settings
 
 from harness import servers
+from harness.servers.catalogue import INSTALLATIONS, LockServer
 
 S = TypeVar("S")
 
@@ -35,7 +39,7 @@ _HERE = Path(__file__).parent
 
 # Event loops
 
-_ON_BOTH_LOOPS = {"unit", "core", "contract", "cancellation"}
+_ON_BOTH_LOOPS = {"core", "contract", "cancellation", "load", "history", "live", "report"}
 
 
 class DebugEventLoop(asyncio.SelectorEventLoop):
@@ -45,9 +49,41 @@ class DebugEventLoop(asyncio.SelectorEventLoop):
         super().set_debug(True)
 
 
+EAGER_TASKS = sys.version_info >= (3, 12)
+
+
+def eager_task(
+    loop: asyncio.AbstractEventLoop,
+    coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+    /,
+    **options: Any,
+) -> "asyncio.Task[Any]":
+    """What `asyncio.eager_task_factory` does; uvloop calls that one in a way that Python 3.13.0 refuses."""
+    make: Any = asyncio.Task
+    task: asyncio.Task[Any] = make(coroutine, loop=loop, **{**options, "eager_start": True})
+    return task
+
+
+def _eager_if_asked(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> Callable[[], asyncio.AbstractEventLoop]:
+    tasks = os.environ.get("ASYNCDLOCK_TASKS", "")
+    if not tasks:
+        return factory
+    if tasks != "eager" or not EAGER_TASKS:
+        raise pytest.UsageError(f"ASYNCDLOCK_TASKS={tasks}: only 'eager' is known, from Python 3.12 on")
+
+    def eager() -> asyncio.AbstractEventLoop:
+        loop = factory()
+        loop.set_task_factory(eager_task)
+        return loop
+
+    return eager
+
+
 LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "uvloop": uvloop.new_event_loop,
-    "asyncio-debug": DebugEventLoop,
+    "uvloop": _eager_if_asked(uvloop.new_event_loop),
+    "asyncio-debug": _eager_if_asked(DebugEventLoop),
 }
 
 
@@ -129,16 +165,21 @@ def _started(server: AbstractAsyncContextManager[S]) -> Iterator[S]:
 
 
 @pytest.fixture(scope="session")
-def shared_redis() -> Iterator[servers.RedisNode]:
-    """One Redis for the session: never stop it, never flush it."""
-    with _started(servers.redis()) as node:
-        yield node
+def installed() -> Iterator[Callable[[str], LockServer]]:
+    """Installations of the catalogue by name, each started once for the session: use keys of your own."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def start(name: str) -> LockServer:
+            return stack.enter_context(_started(INSTALLATIONS[name].start(tuned=True)))
+
+        yield start
 
 
 @pytest.fixture(scope="session")
-def redis_url(shared_redis: servers.RedisNode) -> str:
+def redis_url(installed: Callable[[str], LockServer]) -> str:
     """The URL of the session's Redis: use keys of your own."""
-    return shared_redis.url
+    return installed("redis").url
 
 
 @pytest.fixture
@@ -149,24 +190,21 @@ def redis_server() -> Iterator[servers.RedisNode]:
 
 
 @pytest.fixture(scope="session")
-def redlock_url() -> Iterator[str]:
+def redlock_url(installed: Callable[[str], LockServer]) -> str:
     """Five independent Redis nodes for the session: use keys of your own."""
-    with _started(servers.redis_nodes(5)) as nodes:
-        yield nodes.url
+    return installed("redlock").url
 
 
 @pytest.fixture(scope="session")
-def redis_cluster_url() -> Iterator[str]:
+def redis_cluster_url(installed: Callable[[str], LockServer]) -> str:
     """A Redis Cluster of three shards for the session: use keys of your own."""
-    with _started(servers.redis_cluster()) as cluster:
-        yield cluster.url
+    return installed("cluster").url
 
 
 @pytest.fixture(scope="session")
-def redis_sentinel_url() -> Iterator[str]:
+def redis_sentinel_url(installed: Callable[[str], LockServer]) -> str:
     """A Redis primary behind three sentinels for the session: use keys of your own."""
-    with _started(servers.redis_sentinel()) as group:
-        yield group.url
+    return installed("sentinel").url
 
 
 @pytest.fixture(scope="session")

@@ -12,19 +12,24 @@ PACKAGES = ("asyncdlock", "harness", "bench", "tests", "examples")
 
 # Inside asyncdlock, from the ground up: a module imports only what stands before it.
 LAYERS = [
+    {"asyncdlock._process"},
     {"asyncdlock.types", "asyncdlock.errors"},
+    {"asyncdlock._backoff", "asyncdlock._fence_memory", "asyncdlock._options", "asyncdlock.metrics"},
+    {"asyncdlock._url"},
+    {"asyncdlock.backend"},
+    {"asyncdlock._arguments", "asyncdlock._holding"},
     {
-        "asyncdlock.backend",
-        "asyncdlock.metrics",
-        "asyncdlock._backoff",
-        "asyncdlock._options",
-        "asyncdlock._fence_memory",
+        "asyncdlock._watchdog",
+        "asyncdlock._cleanup",
+        "asyncdlock._callers",
+        "asyncdlock._deadlines",
+        "asyncdlock._local_queue",
     },
-    {"asyncdlock._watchdog", "asyncdlock._cleanup", "asyncdlock._callers", "asyncdlock._local_queue"},
-    {"asyncdlock.handle"},
+    {"asyncdlock._core"},
+    {"asyncdlock._grants", "asyncdlock.handle"},
     {"asyncdlock._hold"},
     {"asyncdlock.client"},
-    {"asyncdlock.reentrant"},
+    {"asyncdlock.reentrant", "asyncdlock._inside"},
     {"asyncdlock"},
 ]
 
@@ -147,21 +152,25 @@ def test_fencing_guards_need_no_lock() -> None:
 def test_checkers_judge_from_the_history_alone() -> None:
     """Also its rows and statistics, which are what a history is made of."""
     wrong = violations(
-        modules("harness.checkers"),
+        modules("harness.judge.checkers"),
         ("harness", "asyncdlock"),
-        ("harness.checkers", "harness.history", "harness.rows", "harness.distribution"),
+        ("harness.judge.checkers", "harness.history", "harness.history.rows", "harness.history.distribution"),
     )
     assert wrong == []
 
 
 def test_reports_see_no_server_no_lock_and_no_run() -> None:
-    live = ("harness.servers", "harness.faults", "harness.resource", "harness.experiments")
-    assert violations(modules("harness.report"), (*live, "harness.run", "harness.fleet", "asyncdlock")) == []
+    rooms = ("servers", "faults", "resource", "lab", "experiments", "load.run", "load.fleet")
+    live = tuple(f"harness.{room}" for room in rooms)
+    assert violations(modules("harness.report"), (*live, "asyncdlock")) == []
 
 
 def test_only_experiments_tie_it_all_together() -> None:
-    users = modules("harness.servers", "harness.faults", "harness.resource", "harness.checkers")
-    assert violations(users, ("harness.experiments", "harness.run", "harness.fleet")) == []
+    users = modules("harness.servers", "harness.faults", "harness.resource", "harness.judge")
+    assert (
+        violations(users, ("harness.experiments", "harness.lab", "harness.load.run", "harness.load.fleet"))
+        == []
+    )
 
 
 def test_servers_stand_alone() -> None:

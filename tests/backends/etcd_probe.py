@@ -58,6 +58,10 @@ class Probe:
         answer = await self.node.call("lease/leases")
         return {int(lease["ID"]) for lease in answer.get("leases", [])}
 
+    async def revision(self) -> int:
+        """How many writes the store has seen."""
+        return int((await self.node.call("maintenance/status"))["header"]["revision"])
+
     async def watchers(self) -> int:
         async with aiohttp.ClientSession() as session:
             async with session.get(f"{self.node.client_url}/metrics") as reply:
@@ -85,13 +89,17 @@ def _unpack(text: str) -> str:
 
 
 class Proxy:
-    """A TCP relay that can swallow what the server answers, and cut connections."""
+    """A TCP relay that can hold back what either side says, and cut connections."""
 
     def __init__(self, node: EtcdNode) -> None:
         self._target = node.host, node.port
         self._writers: set[asyncio.StreamWriter] = set()
         self._answering = asyncio.Event()
         self._answering.set()
+        self._asking = asyncio.Event()
+        self._asking.set()
+        self._awaited: bytes | None = None
+        self._seen = asyncio.Event()
         self.refusing = False
         """Drop every new connection."""
         self.port = 0
@@ -111,11 +119,31 @@ class Proxy:
         """From now on requests arrive and are carried out, but no answer comes back."""
         self._answering.clear()
 
+    def let_answers_pass(self) -> None:
+        """Deliver the answers that were held."""
+        self._answering.set()
+
+    def hold_requests(self, up_to: str) -> None:
+        """Keep back what is sent, up to the request that contains these words; lose what is sent after it."""
+        self._awaited = up_to.encode()
+        self._seen.clear()
+        self._asking.clear()
+
+    async def request_held(self) -> None:
+        """Wait until that request was sent."""
+        await self._seen.wait()
+
+    def deliver_held(self) -> None:
+        """Let what was held arrive after all."""
+        self._asking.set()
+
     def cut(self) -> None:
         """Drop every connection with what was held on it; new ones work normally."""
         for writer in self._writers:
             writer.transport.abort()
+        self._awaited = None
         self._answering.set()
+        self._asking.set()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refusing:
@@ -126,7 +154,7 @@ class Proxy:
         self._writers |= both
         try:
             await asyncio.gather(
-                self._pump(reader, to_server), self._pump(to_server_reader, writer, held=True)
+                self._pump_requests(reader, to_server), self._pump_answers(to_server_reader, writer)
             )
         except ConnectionError:
             pass
@@ -135,14 +163,29 @@ class Proxy:
             for each in both:
                 each.transport.abort()
 
-    async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, held: bool = False
-    ) -> None:
+    async def _pump_answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
-            if held:
-                await self._answering.wait()
-            if writer.transport.is_closing():
-                break
-            writer.write(data)
-            await writer.drain()
+            await self._answering.wait()
+            await self._write(writer, data)
         raise ConnectionResetError
+
+    async def _pump_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held = b""
+        while data := await reader.read(65536):
+            if self._awaited is None:
+                await self._write(writer, data)
+                continue
+            held += data
+            if self._awaited in held:
+                self._seen.set()
+                await self._asking.wait()
+                await self._write(writer, held)
+                while await reader.read(65536):
+                    pass  # too late
+        raise ConnectionResetError
+
+    async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        if writer.transport.is_closing():
+            raise ConnectionResetError
+        writer.write(data)
+        await writer.drain()

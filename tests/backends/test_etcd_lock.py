@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from asyncdlock.backends.etcd import FENCE_SCALE, EtcdBackend, from_url
-from asyncdlock.backends.etcd.watch import Watch
+from asyncdlock.backends.etcd.watch import DeletionWatch
 from asyncdlock.errors import LockError
 from asyncdlock.types import LeaseState
 from harness.servers import EtcdCluster
@@ -140,7 +140,7 @@ async def test_a_watch_that_comes_late_says_so(backend: EtcdBackend, probe: Prob
     [entry] = await probe.queue("wire:late")
     for _ in range(2):
         await probe.put("/elsewhere", "the store moves on", 0)
-    late: list[Watch] = []
+    late: list[DeletionWatch] = []
     watches = [
         backend._watcher.open(entry.key.encode(), after=entry.mod_revision + moved, on_late=late.append)
         for moved in range(3)
@@ -162,15 +162,15 @@ async def test_a_key_that_went_before_it_was_watched_is_not_waited_for(
     mine = claim("wire:missed")
     grant = await backend.acquire(mine)
     [entry] = await probe.queue("wire:missed")
-    watch = Watch(1, entry.key.encode(), entry.mod_revision, lambda _: None)
-    backend._line._check(watch)
+    watch = DeletionWatch(1, entry.key.encode(), entry.mod_revision, lambda _: None)
+    backend._queue._check(watch)
     assert await backend.renew([grant]) == [LeaseState.RENEWED]
     assert not watch.gone.done(), "it is there"
     assert await backend.release(mine) is True
     if taken_again:
         await backend.acquire(claim("wire:missed"))
         assert [again.key for again in await probe.queue("wire:missed")] == [entry.key]
-    backend._line._check(watch)
+    backend._queue._check(watch)
     async with asyncio.timeout(30):
         await watch.gone
 

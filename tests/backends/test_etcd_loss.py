@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from asyncdlock.backends.etcd import EtcdBackend, from_url, keeper
+from asyncdlock.backends.etcd import EtcdBackend, from_url, maintenance
 from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import LeaseState
 from harness.servers import EtcdCluster
@@ -289,7 +289,7 @@ async def test_a_waiter_notices_that_its_own_lease_is_gone_before_its_turn(
 async def test_a_lease_is_never_revoked_under_a_lock_that_borrows_it_just_then(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_KEEP_IDLE", 0.0)
+    monkeypatch.setattr(maintenance, "_KEEP_IDLE", 0.0)
     # Further idle leases, so that revoking them takes a moment.
     claims = [claim("loss:idle", ttl=1) for _ in range(30)]
     waiting = [asyncio.create_task(backend.acquire(each)) for each in claims]

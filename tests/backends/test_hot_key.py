@@ -88,7 +88,7 @@ async def _zookeeper_is_clean(backends: list[ZooKeeperBackend], url: str, key: s
     for backend in backends:
         assert not backend._places
         assert watches_of(backend) == 0
-        assert len(backend._sessions) == 1
+        assert len(backend._sessions.open) == 1
     with kazoo_client(url) as kazoo:
         assert queue_of(kazoo, key) == []
         assert key not in watched_paths(kazoo)

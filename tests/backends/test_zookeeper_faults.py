@@ -172,10 +172,10 @@ async def test_a_suspended_session_is_unknown_and_resumes(
     before = queue_of(kazoo, key)
     link.silence()
     link.cut()
-    await until(lambda: backend._sessions[TTL].wire_now() is None, "the client notices")
+    await until(lambda: backend._sessions.open[TTL].wire_now() is None, "the client notices")
     assert list(await backend.renew([grant])) == [LeaseState.UNKNOWN]
     link.restore()
-    await until(lambda: backend._sessions[TTL].wire_now() is not None, "the session goes on")
+    await until(lambda: backend._sessions.open[TTL].wire_now() is not None, "the session goes on")
     assert list(await backend.renew([grant])) == [LeaseState.RENEWED]
     assert queue_of(kazoo, key) == before
 
@@ -189,7 +189,7 @@ async def test_a_session_that_expires_is_a_lost_lease(
         successor = await other.acquire(claim(key, TTL))
         assert successor.fence > grant.fence
         link.restore()
-        await until(lambda: backend._sessions[TTL].expired, "the client learns of it")
+        await until(lambda: backend._sessions.open[TTL].expired, "the client learns of it")
         assert list(await backend.renew([grant])) == [LeaseState.LOST]
         assert not await backend.release(grant.claim)
         assert list(await other.renew([successor])) == [LeaseState.RENEWED]
@@ -237,17 +237,17 @@ async def test_a_loop_that_is_stuck_loses_its_session(zookeeper_url: str, key: s
         time.sleep(2.5 * TTL)
         assert time.monotonic() > grant.expires_at
         assert (await successor).fence > grant.fence
-        await until(lambda: backend._sessions[TTL].expired, "the client learns of it")
+        await until(lambda: backend._sessions.open[TTL].expired, "the client learns of it")
         assert list(await backend.renew([grant])) == [LeaseState.LOST]
 
 
 async def test_a_short_stall_does_not_cost_the_connection(zookeeper_url: str, key: str) -> None:
     async with opened(zookeeper_url) as backend:
         grant = await backend.acquire(claim(key, 4.0))
-        wire = backend._sessions[4.0].wire_now()
+        wire = backend._sessions.open[4.0].wire_now()
         time.sleep(2.5)
         await asyncio.sleep(0.5)
-        assert backend._sessions[4.0].wire_now() is wire
+        assert backend._sessions.open[4.0].wire_now() is wire
         assert list(await backend.renew([grant])) == [LeaseState.RENEWED]
 
 
@@ -295,11 +295,11 @@ async def test_a_holder_survives_the_death_of_its_server(
         grant = await backend.acquire(claim(key, ttl))
         waiting = asyncio.create_task(backend.acquire(claim(key, ttl)))
         await asyncio.sleep(0.2)
-        host, port = backend._sessions[ttl]._hosts[-1]  # the one that was tried last
+        host, port = backend._sessions.open[ttl]._hosts[-1]  # the one that was tried last
         [member] = [node for node in zookeeper_ensemble if node.address == f"{host}:{port}"]
-        wire = backend._sessions[ttl].wire_now()
+        wire = backend._sessions.open[ttl].wire_now()
         member.kill()
-        await until(lambda: backend._sessions[ttl].wire_now() is not wire, "the client notices")
+        await until(lambda: backend._sessions.open[ttl].wire_now() is not wire, "the client notices")
         async with asyncio.timeout(30):
             while list(await backend.renew([grant])) != [LeaseState.RENEWED]:
                 await asyncio.sleep(0.05)
@@ -321,7 +321,7 @@ async def test_a_member_cut_off_from_its_leader_renews_nothing(
         for node in others:
             node.pause()
         try:
-            wire = backend._sessions[10.0].wire_now()
+            wire = backend._sessions.open[10.0].wire_now()
             assert wire is not None
             heard_at = wire.heard_at
             wire.ping()

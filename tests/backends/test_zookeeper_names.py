@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from kazoo.recipe.lock import Lock
 
 from asyncdlock.backend import open_backend
-from asyncdlock.backends.zookeeper.backend import FENCE_SCALE, ZooKeeperBackend, _session_timeout
+from asyncdlock.backends.zookeeper.backend import FENCE_SCALE, ZooKeeperBackend
 from asyncdlock.backends.zookeeper.names import Contenders, NotQueued, parent_of, path_key, prefix_of
+from asyncdlock.backends.zookeeper.sessions import session_timeout
 from asyncdlock.types import owners
 
 KEYS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1, max_size=60)
@@ -93,16 +94,28 @@ def test_a_node_that_is_gone_is_never_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ttl", "timeout"), [(10.0, 10.0), (0.2, 0.2), (0.5, 0.5), (2.0, 2.0), (9.873, 9.9), (61.2, 62.0)]
+    ("ttl", "timeout"),
+    [
+        (0.2, 0.2),
+        (0.99, 1.0),
+        (1.01, 1.2),
+        (4.2, 5.0),
+        (10.0, 10.0),
+        (30.0, 30.0),
+        (31.0, 40.0),
+        (90.0, 100.0),
+    ],
 )
-def test_a_session_lasts_as_long_as_its_ttl_rounded_up_to_two_digits(ttl: float, timeout: float) -> None:
-    assert _session_timeout(ttl) == pytest.approx(timeout)
+def test_a_session_lasts_as_long_as_its_ttl_rounded_up_to_one_of_few_timeouts(
+    ttl: float, timeout: float
+) -> None:
+    assert session_timeout(ttl) == pytest.approx(timeout)
 
 
 @given(st.floats(0.2, 10**5))
 def test_a_session_never_lasts_less_than_its_ttl(ttl: float) -> None:
     """To the millisecond, in which servers count."""
-    assert ttl - 0.001 <= _session_timeout(ttl) <= ttl * 1.1 + 0.001
+    assert ttl - 0.001 <= session_timeout(ttl) <= ttl * 1.34 + 0.001
 
 
 def test_a_url_names_servers_credentials_a_chroot_and_options() -> None:
@@ -111,9 +124,9 @@ def test_a_url_names_servers_credentials_a_chroot_and_options() -> None:
         {"local_handoffs": 16},
     )
     assert isinstance(backend, ZooKeeperBackend)
-    assert backend._ensemble.hosts == [("h1", 2182), ("h2", 2181), ("::1", 2183)]
-    assert backend._ensemble.credentials == "me:p@ss"
-    assert backend._ensemble.connect_timeout == 2.5
+    assert backend._sessions.ensemble.hosts == [("h1", 2182), ("h2", 2181), ("::1", 2183)]
+    assert backend._sessions.ensemble.credentials == "me:p@ss"
+    assert backend._sessions.ensemble.connect_timeout == 2.5
     assert backend._chroot == "/team/a"
     assert (backend.local_queue, backend.local_handoffs) == (False, 16)
 
@@ -121,14 +134,14 @@ def test_a_url_names_servers_credentials_a_chroot_and_options() -> None:
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("zookeeper://", "must list its servers"),
-        ("zookeeper://h1,,h2", "must list its servers"),
-        ("zookeeper://h1:port", "must list its servers"),
-        ("zookeeper://h1:0", "must list its servers"),
+        ("zookeeper://", "not a host"),
+        ("zookeeper://h1,,h2", "not a host"),
+        ("zookeeper://h1:port", "not a port"),
+        ("zookeeper://h1:0", "not a port"),
         ("zookeeper://me@h1", "both a user and a password"),
         ("zookeeper://h1/a//b", "no ZooKeeper path"),
         ("zookeeper://h1/a/../b", "no ZooKeeper path"),
-        ("zookeeper://h1?ca_file=/etc/ca.pem", "say tls=true"),
+        ("zookeeper://h1?ca_file=/etc/ca.pem", "write zookeepers:// or tls=true"),
         ("zookeeper://h1?tls=on&cert_file=/etc/cert.pem", "both cert_file and key_file"),
         ("zookeeper://h1?tls=on&ca_file=/no/such/file", "certificates cannot be read"),
         ("zookeeper://h1?tickets=1", "unknown option 'tickets'"),

@@ -48,5 +48,7 @@ def watched_paths(kazoo: KazooClient) -> str:
 def watches_of(backend: ZooKeeperBackend) -> int:
     """How many watches a client has open, over all its sessions."""
     return sum(
-        len(watchers) for session in backend._sessions.values() for watchers in session._watchers.values()
+        len(watchers)
+        for session in backend._sessions.open.values()
+        for watchers in session._watchers.values()
     )

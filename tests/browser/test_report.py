@@ -5,9 +5,10 @@ import struct
 from pathlib import Path
 
 from harness.config import RunConfig
+from harness.load.run import run_load
 from harness.report.charts import Series, lines
 from harness.report.html_experiment import write_experiment_html
-from harness.run import run_load
+from harness.report.summary_json import to_json
 from tests.browser.chromium import browser
 
 _CHARTS = ["percentiles", "latency", "throughput", "queue", "order", "lag"]
@@ -22,7 +23,7 @@ def size_of(png: bytes) -> tuple[int, int]:
 async def test_the_report_of_a_real_run_shows_its_charts_and_its_numbers(tmp_path: Path) -> None:
     config = RunConfig(contenders=50, rate=200, duration=1.0, out=str(tmp_path / "runs"))
     finished = await run_load(config)
-    summary = finished.summary
+    summary = to_json(finished.summary)
     async with browser(tmp_path) as page:
         await page.open((finished.folder / "report.html").as_uri())
         assert page.errors == []

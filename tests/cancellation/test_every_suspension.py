@@ -168,7 +168,7 @@ async def aclose(client: asyncdlock.LockClient, other: asyncdlock.LockClient, ke
     """A cancelled close goes on in the background; the close that follows waits for it."""
     await client.acquire(key)
     await step(client.aclose())
-    assert client.closed
+    assert client._core.closed
 
 
 SCENARIOS = [

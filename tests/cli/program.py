@@ -74,6 +74,21 @@ class Program:
         summary: dict[str, Any] = json.loads((self.folder() / "summary.json").read_text())
         return summary
 
+    def assert_well(self) -> None:
+        """Neither lock nor resource did anything wrong, and the exit code and the verdict say so.
+
+        On a busy machine the generator may have been late: then the run must say that instead.
+        """
+        summary = self.summary()
+        checks = summary["checks"]
+        assert all(check["verdict"] == "ok" for name, check in checks.items() if name != "trust"), checks
+        said = (self.code, summary["verdict"], checks["trust"]["verdict"])
+        if summary["doubts"]:
+            assert said == (3, "unknown", "unknown"), self.stderr
+            assert all(doubt.startswith("the load generator") for doubt in summary["doubts"])
+        else:
+            assert said == (0, "ok", "ok"), self.stderr
+
     async def _read(self, stream: asyncio.StreamReader, into: list[str]) -> None:
         while line := await stream.readline():
             async with self._news:

@@ -1,15 +1,19 @@
 """The main job: what a run promises to the person who typed the command."""
 
 import asyncio
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import aiohttp
 
 from harness.history import History, load_run
 from harness.resource.process import spawn
+from harness.servers import ServerMissing
+from harness.servers.zookeeper_ensemble import find_classpath, find_java
 from tests.cli.program import ROOT, Program, harness, started
 
 SMALL = ("--contenders", "50", "--rate", "100", "--duration", "1500ms")
@@ -26,9 +30,10 @@ def assert_accounted_for(history: History, offered: int) -> None:
 
 async def test_a_run_ends_with_verdict_ok_and_leaves_its_files(tmp_path: Path) -> None:
     run = await harness(*SMALL, *out(tmp_path))
-    assert run.code == 0, run.stderr
+    run.assert_well()
     assert run.stderr == ""
-    assert "verdict ok" in run.stdout
+    verdict = run.summary()["verdict"]
+    assert f"verdict {verdict}" in run.stdout
     assert any("offered" in line and "p99" in line and "left" in line for line in run.out), "a line a second"
     assert "\x1b" not in run.stdout, "no colours and no cursor movements in a pipe"
     folder = run.folder()
@@ -37,20 +42,18 @@ async def test_a_run_ends_with_verdict_ok_and_leaves_its_files(tmp_path: Path) -
     for name in ("summary.json", "latency.hlog", "history.jsonl.gz", "report.html"):
         assert (folder / name).stat().st_size > 0
     summary = run.summary()
-    assert summary["verdict"] == "ok"
     assert summary["arrivals"]["offered"] == summary["arrivals"]["dispatched"] == 150
     assert summary["arrivals"]["acquired"] == summary["resource"]["accepted"] == 150
     assert summary["latency_ms"]["schedule_lag"]["early"] == 0
     assert summary["backend"]["commands_per_acquire"] >= 2
-    assert all(check["verdict"] == "ok" for check in summary["checks"].values())
     assert_accounted_for(load_run(folder), 150)
 
     again = await harness("report", str(folder))
-    assert again.code == 0
+    assert again.code == run.code
     assert "150 offered" in again.stdout
     checked = await harness("check", str(folder))
-    assert checked.code == 0
-    assert "verdict: ok" in checked.stdout
+    assert checked.code == run.code
+    assert f"verdict: {verdict}" in checked.stdout
 
 
 PAUSED = ("--contenders", "100", "--rate", "60", "--duration", "1500ms", "--ttl", "300ms", "--pause", "1s")
@@ -75,7 +78,7 @@ async def test_with_fencing_the_same_load_is_safe_and_every_rejection_is_counted
         run = await harness(*PAUSED, *out(tmp_path), "--pause-every", "40", "--resource-url", resource.url)
         async with session.get(f"{resource.url}/metrics") as reply:
             exposition = await reply.text()
-    assert run.code == 0, run.stdout
+    run.assert_well()
     summary = run.summary()
     history = load_run(run.folder())
     told = sum(row.write == "stale" for row in history.rows)
@@ -99,8 +102,8 @@ async def test_a_second_of_standstill_is_found_in_the_latency_of_all_who_arrived
             await asyncio.sleep(1.0)
             resource.resume()
             await run.ended()
+    run.assert_well()
     summary = run.summary()
-    assert summary["verdict"] == "ok"
     assert summary["arrivals"]["offered"] == 200, "arrivals kept coming"
     grant = summary["latency_ms"]["arrival_to_grant"]
     assert grant["max"] > 900
@@ -121,9 +124,7 @@ async def test_a_killed_resource_loses_no_acknowledged_write_and_accepts_no_stal
             await run.ended()
         async with session.put(f"{resource.url}/r/hot", data=b"x", headers={"X-Fence-Token": "1"}) as reply:
             assert reply.status == 409
-    summary = run.summary()
-    assert summary["verdict"] == "ok", summary["checks"]
-    assert summary["checks"]["lost_updates"]["verdict"] == "ok"
+    run.assert_well()
     history = load_run(run.folder())
     assert_accounted_for(history, 300)
     assert history.log is not None
@@ -135,7 +136,7 @@ async def test_a_killed_resource_loses_no_acknowledged_write_and_accepts_no_stal
 async def test_work_beyond_capacity_queues_and_the_latency_shows_it(tmp_path: Path) -> None:
     words = ("--contenders", "5", "--rate", "60", "--duration", "2s", "--work", "100ms", "--timeout", "1s")
     run = await harness(*words, *out(tmp_path))
-    assert run.code == 0, run.stdout
+    run.assert_well()
     summary = run.summary()
     arrivals = summary["arrivals"]
     assert arrivals["offered"] == 120, "the rate is kept whatever the lock does"
@@ -150,7 +151,7 @@ async def test_work_beyond_capacity_queues_and_the_latency_shows_it(tmp_path: Pa
 
 async def test_several_processes_make_one_run_with_one_verdict(tmp_path: Path) -> None:
     run = await harness(*SMALL, *out(tmp_path), "--processes", "2", "--keys", "5", "--arrivals", "poisson")
-    assert run.code == 0, run.stderr
+    run.assert_well()
     history = load_run(run.folder())
     assert {row.process for row in history.rows} == {0, 1}
     assert history.complete
@@ -164,30 +165,71 @@ async def test_several_processes_make_one_run_with_one_verdict(tmp_path: Path) -
 
 async def test_a_failed_threshold_is_exit_code_4(tmp_path: Path) -> None:
     run = await harness(*SMALL, *out(tmp_path), "--threshold", "acquire.p50<1us", "--threshold", "failed==0")
-    assert run.code == 4
+    assert run.code == 4 or run.summary()["doubts"]
     assert "acquire.p50<1us: failed, it was" in run.stdout
     assert "failed==0: passed" in run.stdout
+
+
+async def test_a_quiet_run_says_in_one_line_which_threshold_failed(tmp_path: Path) -> None:
+    junit = tmp_path / "ci" / "junit.xml"
+    words = (*SMALL, *out(tmp_path), "--quiet", "--junit", str(junit))
+    run = await harness(*words, "--threshold", "acquire.p99<1us", env={"GITHUB_ACTIONS": "true"})
+    assert run.code in (3, 4)
+    (line,) = run.out
+    if run.code == 3:  # a busy machine: that is graver than a threshold
+        run.assert_well()
+        assert line.startswith("untrusted: the load generator ")
+        return
+    assert re.fullmatch(r"failed: acquire\.p99<1us, was [0-9.]+ [µm]?s \S+", line)
+    assert run.err == [f"::error title=acquire.p99<1us::{run.summary()['thresholds'][0]['sentence']}"]
+    suite = ElementTree.parse(junit).getroot()[0]
+    assert suite.get("failures") == "1"
+    assert {case.get("name") for case in suite if len(case)} == {"acquire.p99<1us"}
+    assert {"holders", "exclusion", "completeness", "trust"} <= {case.get("name") for case in suite}
+
+
+async def test_a_second_run_among_another_runs_marks_is_not_called_ok(tmp_path: Path) -> None:
+    """The memory backend counts its fences from one again; the resource has seen higher ones."""
+    words = ("--backend", "memory", "--contenders", "20", "--rate", "100", "--duration", "500ms")
+    async with spawn() as resource:
+        first = await harness(*words, *out(tmp_path), "--resource-url", resource.url)
+        second = await harness(*words, *out(tmp_path), "--resource-url", resource.url)
+    first.assert_well()
+    assert second.code == 3
+    assert second.summary()["verdict"] == "unknown"
+    assert "another run's marks are on the resource" in " ".join(second.stdout.split())
+    assert (await harness("check", str(second.folder()))).code == 3
 
 
 async def test_flags_come_from_the_environment_too(tmp_path: Path) -> None:
     environment = {"HARNESS_RATE": "40", "HARNESS_DURATION": "500ms", "HARNESS_BACKEND": "memory"}
     run = await harness(*out(tmp_path), "--contenders", "10", env=environment)
-    assert run.code == 0, run.stderr
+    run.assert_well()
     assert run.folder().name.endswith("-memory")
     assert run.summary()["arrivals"]["offered"] == 20
 
 
+def _zookeeper_is_installed() -> bool:
+    """Java alone is not enough."""
+    try:
+        find_java()
+        find_classpath()
+    except ServerMissing:
+        return False
+    return True
+
+
 async def test_every_backend_runs(tmp_path: Path) -> None:
     """Each with its own real servers, side by side."""
-    backends = ["redis-queue", "redlock", "etcd", *(["zookeeper"] if shutil.which("java") else [])]
+    backends = ["redis-queue", "redlock", "etcd", *(["zookeeper"] if _zookeeper_is_installed() else [])]
     words = ("--contenders", "20", "--rate", "20", "--duration", "1s", "--quiet", *out(tmp_path))
     runs: list[Program] = await asyncio.gather(
         *(harness(*words, "--backend", backend) for backend in backends)
     )
     for backend, run in zip(backends, runs, strict=True):
         assert len(run.out) == 1, "quiet: the verdict and the folder"
-        assert run.code in (0, 3), f"{backend}: {run.stderr}"  # 3: so many servers at once may make it late
-        assert run.summary()["verdict"] == "ok", backend
+        run.assert_well()
+        assert run.out[0].startswith("ok " if run.code == 0 else "untrusted: the load generator "), backend
         assert run.summary()["arrivals"]["acquired"] == 20, backend
 
 
@@ -233,11 +275,11 @@ def test_a_terminal_gets_a_picture_and_then_the_summary(tmp_path: Path) -> None:
         program, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False
     )
     shown = done.stdout.decode()
-    assert done.returncode == 0, shown
+    assert done.returncode in (0, 3), shown  # 3: on a busy machine
     assert "\x1b[2K" in shown, "the picture is erased and drawn again"
     assert "arrival → grant p50" in shown
-    assert "verdict ok" in shown
-    assert shown.rindex("verdict ok") > shown.rindex("arrival → grant p50")
+    verdict = "verdict ok" if done.returncode == 0 else "verdict unknown"
+    assert shown.rindex(verdict) > shown.rindex("arrival → grant p50")
 
 
 _SPAWN = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"

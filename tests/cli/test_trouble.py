@@ -1,6 +1,7 @@
 """Trouble: bad input is one sentence, an interruption keeps everything, nothing is left behind."""
 
 import asyncio
+import os
 import signal
 import socket
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from harness import servers
 from harness.history import load_run
-from tests.cli.program import harness, started
+from tests.cli.program import ROOT, harness, started
 
 LONG = ("--contenders", "50", "--rate", "100", "--duration", "60s")
 
@@ -86,7 +87,7 @@ async def test_an_interrupted_run_keeps_what_it_has_and_stops_what_it_started(
     assert run.stderr == ""
     summary = run.summary()
     assert summary["interrupted"]
-    assert summary["verdict"] == "ok"
+    assert summary["verdict"] == ("unknown" if summary["doubts"] else "ok"), summary["checks"]
     assert summary["arrivals"]["acquired"] > 0
     history = load_run(run.folder())
     assert history.complete
@@ -139,12 +140,32 @@ async def test_a_lock_server_that_dies_makes_the_run_untrustworthy(
 async def test_a_generator_that_dies_makes_the_run_untrustworthy(tmp_path: Path) -> None:
     async with started(*LONG, "--out", str(tmp_path), "--duration", "3s", "--processes", "2") as run:
         await run.under_load()
-        generator = next(child for child in run.descendants() if "harness.member" in child.cmdline())
+        generator = next(child for child in run.descendants() if "harness.load.member" in child.cmdline())
         generator.kill()
         await run.ended()
     assert run.code == 3
     assert any("ended with code -9" in doubt for doubt in run.summary()["doubts"])
+    assert run.summary()["verdict"] == "unknown", "what a killed generator did not record may be anything"
     assert not load_run(run.folder()).complete
+    assert (await harness("check", str(run.folder()))).code == 3
+
+
+async def test_a_crash_of_the_tool_is_one_sentence_and_never_looks_like_a_violation(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import harness.cli.check as command\n"
+        "def crash(args):\n"
+        "    raise ZeroDivisionError('by nought')\n"
+        "command.run = crash\n"
+    )
+    places = os.pathsep.join([str(tmp_path), str(ROOT)])
+    program = await harness("check", "anything", env={"PYTHONPATH": places, "TMPDIR": str(tmp_path)})
+    assert program.code == 70
+    assert program.stdout == ""
+    assert_one_sentence(program.stderr)
+    assert "ZeroDivisionError: by nought" in program.stderr
+    (trace,) = tmp_path.glob("harness-crash-*.txt")
+    assert str(trace) in program.stderr
+    assert "Traceback" in trace.read_text()
 
 
 async def test_help_explains_with_examples() -> None:

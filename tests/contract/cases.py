@@ -19,17 +19,13 @@ Inspector = Callable[[str, str], Awaitable[list[str]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A backend, where its server is, and how to see what it keeps there."""
+    """A backend of the catalogue, and how to see what it keeps on its server."""
 
     name: str
-    url_fixture: str
-    """The fixture with the URL of the session's server."""
     claims: Inspector
     """What the server at a URL stores for a key: the holder, then whoever waits. Empty: nothing."""
-    scheme: str = ""
-    """Replaces the scheme of that URL."""
     query: str = ""
-    """Added to that URL."""
+    """Added to the URL."""
     own_place: Mapping[str, Any] = field(default_factory=dict)
     """Options that give every waiter its own place on the server."""
     ttl: float = 0.5
@@ -38,11 +34,6 @@ class Case:
     """So many waiters at once are reasonable."""
     consecutive: bool = True
     """Whether a fence is the one before, or a floor, plus one."""
-
-    def at(self, url: str) -> str:
-        """`url` for this backend."""
-        scheme, _, rest = url.partition("://")
-        return f"{self.scheme or scheme}://{rest}{self.query}"
 
     def __str__(self) -> str:
         return self.name
@@ -106,23 +97,19 @@ def _zookeeper_children(hosts: str, path: str) -> list[str]:
 _OWN_PLACE = {"local_queue": False}
 
 CASES = [
-    Case(name="memory", url_fixture="memory_url", claims=_memory_claims),
+    Case(name="memory", claims=_memory_claims),
     Case(
         name="redis",
-        url_fixture="redis_url",
         claims=_redis_claims,
         own_place=_OWN_PLACE,
     ),
     Case(
         name="redis-queue",
-        url_fixture="redis_url",
-        scheme="redis-queue",
         claims=_redis_claims,
         own_place=_OWN_PLACE,
     ),
     Case(
         name="redlock",
-        url_fixture="redlock_url",
         query="?node_timeout=10",
         claims=_redlock_claims,
         ttl=2.0,  # a node has a tenth of it to answer
@@ -131,14 +118,12 @@ CASES = [
     ),
     Case(
         name="etcd",
-        url_fixture="etcd_url",
         query="?min_ttl=1",  # the fixture's election timeout allows it
         claims=_etcd_claims,
         own_place=_OWN_PLACE,
     ),
     Case(
         name="zookeeper",
-        url_fixture="zookeeper_url",
         claims=_zookeeper_claims,
         own_place=_OWN_PLACE,
     ),

@@ -1,5 +1,5 @@
 """The fixtures of tests/contract/fixtures.py, for this folder."""
 
-from tests.contract.fixtures import case, claims, connect, key, locks, memory_url, ttl, url
+from tests.contract.fixtures import case, claims, connect, key, locks, ttl, url
 
-__all__ = ["case", "claims", "connect", "key", "locks", "memory_url", "ttl", "url"]
+__all__ = ["case", "claims", "connect", "key", "locks", "ttl", "url"]

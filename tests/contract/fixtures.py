@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pytest
 
 import asyncdlock
+from harness.servers.catalogue import LockServer
 from tests.contract.cases import CASES, Case
 
 PATIENCE = 60.0
@@ -24,11 +25,6 @@ class Connect(Protocol):
 Claims = Callable[[], Awaitable[list[str]]]
 
 
-@pytest.fixture(scope="session")
-def memory_url() -> str:
-    return f"memory://{uuid.uuid4().hex}"
-
-
 @pytest.fixture(params=CASES, ids=str)
 def case(request: pytest.FixtureRequest) -> Case:
     found: Case = request.param
@@ -36,9 +32,9 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 @pytest.fixture
-def url(case: Case, request: pytest.FixtureRequest) -> str:
+def url(case: Case, installed: Callable[[str], LockServer]) -> str:
     """The URL of the session's server for the backend under test."""
-    return case.at(request.getfixturevalue(case.url_fixture))
+    return installed(case.name).url + case.query
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ async def test_a_closed_client_refuses_work(connect: Connect, key: str) -> None:
 async def test_a_client_that_was_never_used_closes(connect: Connect) -> None:
     client = connect()
     await client.aclose()
-    assert client.backend.commands == 0
+    assert client._backend.commands == 0
 
 
 async def test_a_client_is_an_async_context_manager(connect: Connect, key: str, claims: Claims) -> None:

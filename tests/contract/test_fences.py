@@ -58,7 +58,7 @@ async def test_a_floor_outside_the_range_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="fence"):
         await liftable.raise_fence(key, above=above)
-    assert liftable.backend.commands == 0
+    assert liftable._backend.commands == 0
 
 
 async def test_a_backend_whose_fences_cannot_be_raised_says_so(

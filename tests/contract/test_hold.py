@@ -201,3 +201,135 @@ async def test_releasing_inside_the_body_ends_the_supervision(
         assert await handle.release()
         await asyncio.sleep(1.1 * ttl)
     assert not handle.held
+
+
+async def test_a_hold_in_use_is_not_entered_again_and_nothing_is_sent(
+    locks: asyncdlock.LockClient, key: str
+) -> None:
+    hold = locks.hold(key)
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def first() -> None:
+        async with hold as handle:
+            entered.set()
+            await leave.wait()
+            handle.check()
+
+    task = asyncio.create_task(first())
+    await entered.wait()
+    sent = locks._backend.commands
+    for _ in range(2):
+        with pytest.raises(asyncdlock.LockError, match="in use"):
+            async with hold:
+                pytest.fail("two bodies under one lock")
+    assert locks._backend.commands == sent
+    leave.set()
+    await task
+
+
+async def test_a_hold_that_another_task_is_about_to_enter_is_in_use(connect: Connect, key: str) -> None:
+    """The first still waits for the lock; its place is not taken over."""
+    one, two = connect(), connect()
+    async with one.hold(key):
+        hold = two.hold(key)
+        waiting = asyncio.create_task(hold.__aenter__())
+        await asyncio.sleep(0.05)
+        with pytest.raises(asyncdlock.LockError, match="in use"):
+            await hold.__aenter__()
+    await waiting
+    await hold.__aexit__(None, None, None)
+
+
+async def test_a_hold_may_be_used_again_after_its_exit(
+    locks: asyncdlock.LockClient, connect: Connect, key: str, claims: Claims
+) -> None:
+    hold = locks.hold(key, timeout=30.0)
+    fences = []
+    for _ in range(3):
+        async with hold as handle:
+            fences.append(handle.fence)
+    assert fences == sorted(set(fences))
+    with pytest.raises(asyncdlock.LockError, match="without having been entered"):
+        await hold.__aexit__(None, None, None)
+    # A use that failed is over as well.
+    impatient = locks.hold(key, timeout=0)
+    async with connect().hold(key):
+        with pytest.raises(asyncdlock.AcquireTimeout):
+            await impatient.__aenter__()
+    async with impatient:
+        assert len(await claims()) == 1
+    assert await claims() == []
+
+
+async def test_a_body_that_swallows_its_cancellation_is_told_at_the_exit(
+    locks: asyncdlock.LockClient, key: str, ttl: float, claims: Claims
+) -> None:
+    with pytest.raises(asyncdlock.LockLost, match="ran out"):
+        async with locks.hold(key, ttl=ttl, renew=False):
+            with contextlib.suppress(asyncio.CancelledError):
+                await forever()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    with pytest.raises(ValueError, match="mine"):
+        async with locks.hold(key, ttl=ttl, renew=False, timeout=30.0):
+            try:
+                await forever()
+            except asyncio.CancelledError:
+                raise ValueError("mine") from None
+    await locks.aclose()
+    assert await claims() == []
+
+
+async def test_a_task_that_was_cancelled_before_it_asked_gets_nothing(
+    connect: Connect, key: str, claims: Claims
+) -> None:
+    """Not even where the answer takes no waiting."""
+    client = connect()
+    await (await client.acquire(f"{key}-warm")).release()
+    sent = client._backend.commands
+    taken: list[object] = []
+
+    async def ask(call: str) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        taken.append(await getattr(client, call)(key))
+
+    async def enter() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        async with client.hold(key) as handle:
+            taken.append(handle)
+
+    for asking in (ask("acquire"), ask("try_acquire"), enter()):
+        task = asyncio.create_task(asking)
+        await asyncio.wait([task])
+        assert task.cancelled()
+    assert taken == []
+    assert client._backend.commands == sent
+    assert await claims() == []
+
+
+async def test_a_lock_is_taken_in_the_clean_up_of_a_cancelled_task(
+    locks: asyncdlock.LockClient, key: str
+) -> None:
+    """Its cancellation has been delivered: nothing is in the way of what it does on its way out."""
+    fences: list[int] = []
+    started = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            started.set()
+            await forever()
+        finally:
+            async with locks.hold(key) as handle:
+                fences.append(handle.fence)
+
+    task = asyncio.create_task(work())
+    await started.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert len(fences) == 1

@@ -35,17 +35,25 @@ async def test_a_bad_key_is_refused_and_nothing_is_sent(
             pass
     with pytest.raises(asyncdlock.InvalidKey, match=why):
         await locks.raise_fence(bad, above=1)
-    assert locks.backend.commands == 0
+    assert locks._backend.commands == 0
 
 
-@pytest.mark.parametrize("bad", [0, 0.0, -1, math.nan, math.inf, -math.inf, 2.0**31, "10", None, 1j])
+@pytest.mark.parametrize("bad", [0, 0.0, -1, math.nan, math.inf, -math.inf, 2.0**31, "10", None, 1j, True])
 async def test_a_bad_ttl_is_refused_and_nothing_is_sent(
     locks: asyncdlock.LockClient, key: str, bad: Any
 ) -> None:
     for call in (locks.acquire, locks.try_acquire):
         with pytest.raises(ValueError, match="ttl must be a positive number of seconds"):
             await call(key, ttl=bad)
-    assert locks.backend.commands == 0
+    assert locks._backend.commands == 0
+
+
+async def test_true_is_not_a_ttl_of_one_second(locks: asyncdlock.LockClient, key: str) -> None:
+    """Python holds the two equal, so the check must not be skipped after a ttl of 1."""
+    ttl = max(1.0, locks.capabilities.min_ttl)
+    await (await locks.acquire(key, ttl=ttl)).release()
+    with pytest.raises(ValueError, match="ttl must be"):
+        await locks.acquire(key, ttl=True)
 
 
 async def test_a_ttl_that_the_server_cannot_do_is_refused(locks: asyncdlock.LockClient, key: str) -> None:
@@ -55,19 +63,22 @@ async def test_a_ttl_that_the_server_cannot_do_is_refused(locks: asyncdlock.Lock
     if can.ttl_step:
         with pytest.raises(ValueError, match="multiples"):
             await locks.acquire(key, ttl=can.min_ttl + can.ttl_step / 2)
-    assert locks.backend.commands == 0
+    assert locks._backend.commands == 0
     shortest = await locks.acquire(key, ttl=can.min_ttl)
     await shortest.release()
 
 
 @pytest.mark.parametrize("name", ["timeout", "max_hold"])
-@pytest.mark.parametrize("bad", [math.nan, "10", 1j])
-async def test_other_times_must_be_numbers(
+@pytest.mark.parametrize("bad", [math.nan, "10", 1j, True, False, -2, -0.001, -math.inf])
+async def test_other_times_must_be_numbers_and_not_negative(
     locks: asyncdlock.LockClient, key: str, name: str, bad: Any
 ) -> None:
     with pytest.raises(ValueError, match=f"{name} must be"):
         await locks.acquire(key, **{name: bad})
-    assert locks.backend.commands == 0
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        async with locks.hold(key, **{name: bad}):
+            pytest.fail("the body ran")
+    assert locks._backend.commands == 0
 
 
 @pytest.mark.parametrize("bad", [0, -1.0])

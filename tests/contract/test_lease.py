@@ -13,7 +13,7 @@ from tests.contract.fixtures import Claims, Connect, until
 
 async def take_away(handle: asyncdlock.Handle, client: asyncdlock.LockClient) -> None:
     """The server forgets the lock while the handle believes to hold it."""
-    assert await client.backend.release(handle.claim)
+    assert await client._backend.release(handle._holding.grant.claim)
 
 
 async def test_a_handle_tells_what_was_granted(locks: asyncdlock.LockClient, key: str) -> None:
@@ -52,12 +52,12 @@ async def test_one_of_two_releases_at_the_same_time_returns_true(
 
 async def test_release_returns_true_once(locks: asyncdlock.LockClient, key: str, claims: Claims) -> None:
     handle = await locks.acquire(key)
-    before = locks.metrics.release_by_non_owner
+    before = locks._metrics.release_by_non_owner
     assert await handle.release() is True
     assert not handle.held
     assert handle.remaining() == 0.0
     assert await handle.release() is False
-    assert locks.metrics.release_by_non_owner == before + 1
+    assert locks._metrics.release_by_non_owner == before + 1
     with pytest.raises(asyncdlock.LockLost, match="released"):
         handle.check()
     assert await claims() == []
@@ -65,20 +65,20 @@ async def test_release_returns_true_once(locks: asyncdlock.LockClient, key: str,
 
 async def test_two_tasks_may_release_at_once(locks: asyncdlock.LockClient, key: str) -> None:
     handle = await locks.acquire(key)
-    observed = sum(locks.metrics.held_seconds.counts)
+    observed = sum(locks._metrics.held_seconds.counts)
     releasing = [asyncio.create_task(handle.release()) for _ in range(2)]
     await asyncio.sleep(0)
     assert not handle.held, "a lock that is being given back may be another's at any moment"
     assert True in await asyncio.gather(*releasing)
     assert await handle.release() is False
-    assert sum(locks.metrics.held_seconds.counts) == observed + 1
+    assert sum(locks._metrics.held_seconds.counts) == observed + 1
 
 
 async def test_a_displaced_holder_notices_and_cannot_touch_the_next_ones_lock(
     connect: Connect, key: str, ttl: float
 ) -> None:
     one, two = connect(), connect()
-    lost, released = one.metrics.lost, one.metrics.release_by_non_owner
+    lost, released = one._metrics.lost, one._metrics.release_by_non_owner
     stale = await one.acquire(key, ttl=ttl, renew=False)
     current = await two.acquire(key, ttl=60.0, timeout=30.0)
     assert current.fence > stale.fence
@@ -90,9 +90,9 @@ async def test_a_displaced_holder_notices_and_cannot_touch_the_next_ones_lock(
         await stale.renew()
     async with asyncio.timeout(10.0):
         await stale.wait_lost()
-    assert one.metrics.lost == lost + 1
+    assert one._metrics.lost == lost + 1
     assert await stale.release() is False
-    assert one.metrics.release_by_non_owner == released + 1
+    assert one._metrics.release_by_non_owner == released + 1
     await current.renew()
     assert await one.try_acquire(key) is None
     assert await current.release() is True
@@ -107,7 +107,7 @@ async def test_the_lease_is_kept_for_longer_than_its_ttl(connect: Connect, key: 
             handle.check()
             assert await two.try_acquire(key) is None
         assert handle.remaining() > 0.0
-    assert one.metrics.renewals["renewed"] > 0
+    assert one._metrics.renewals["renewed"] > 0
 
 
 async def test_max_hold_stops_the_renewal_of_hung_code(connect: Connect, key: str, ttl: float) -> None:
@@ -159,21 +159,24 @@ async def test_a_lock_taken_away_is_noticed_by_the_next_renewal(
     locks: asyncdlock.LockClient, key: str, ttl: float
 ) -> None:
     handle = await locks.acquire(key, ttl=ttl)
-    before = locks.metrics.lost
+    before = locks._metrics.lost
     await take_away(handle, locks)
     async with asyncio.timeout(30.0):
         await handle.wait_lost()
     assert not handle.held
-    assert locks.metrics.lost == before + 1
+    assert locks._metrics.lost == before + 1
 
 
-async def test_wait_lost_serves_many_and_says_nothing_of_a_release(
+async def test_wait_lost_serves_many_and_tells_a_loss_from_a_release(
     locks: asyncdlock.LockClient, key: str
 ) -> None:
     released = await locks.acquire(key)
-    silent = asyncio.create_task(released.wait_lost())
+    told = [asyncio.create_task(released.wait_lost()) for _ in range(3)]
     await asyncio.sleep(0)
     assert await released.release()
+    async with asyncio.timeout(30.0):
+        assert await asyncio.gather(*told) == [False] * 3
+        assert await released.wait_lost() is False, "asked afterwards"
     handle = await locks.acquire(key)
     gone = asyncio.create_task(handle.wait_lost())
     told = [asyncio.create_task(handle.wait_lost()) for _ in range(3)]
@@ -183,10 +186,31 @@ async def test_wait_lost_serves_many_and_says_nothing_of_a_release(
     with pytest.raises(asyncdlock.LockLost):
         await handle.renew()
     async with asyncio.timeout(30.0):
-        await asyncio.gather(*told)
-    assert not silent.done()
-    silent.cancel()
-    await asyncio.wait([silent, gone])
+        assert await asyncio.gather(*told) == [True] * 3
+        assert await handle.wait_lost() is True
+    await asyncio.wait([gone])
+    assert gone.cancelled()
+
+
+async def test_a_loss_that_the_release_finds_is_told_to_who_waits_for_it(
+    locks: asyncdlock.LockClient, key: str
+) -> None:
+    """Whether `hold()` releases or the holder itself."""
+    lost = locks._metrics.lost
+    with pytest.raises(asyncdlock.LockLost, match="no longer owned") as caught:
+        async with locks.hold(key, ttl=60.0) as handle:
+            watcher = asyncio.create_task(handle.wait_lost())
+            await asyncio.sleep(0)
+            await take_away(handle, locks)
+    assert (caught.value.key, caught.value.fence, caught.value.owner) == (key, handle.fence, handle.owner)
+    other = await locks.acquire(key, ttl=60.0)
+    second = asyncio.create_task(other.wait_lost())
+    await asyncio.sleep(0)
+    await take_away(other, locks)
+    assert await other.release() is False
+    async with asyncio.timeout(30.0):
+        assert all(await asyncio.gather(watcher, second))
+    assert locks._metrics.lost == lost + 2
 
 
 async def test_a_stalled_event_loop_is_noticed_on_use(

@@ -14,7 +14,7 @@ async def test_timeout_raises_acquire_timeout_and_leaves_nothing(
 ) -> None:
     holder, waiter = connect(), connect()
     held = await holder.acquire(key)
-    before = waiter.metrics.acquire_timeouts
+    before = waiter._metrics.acquire_timeouts
     called = time.monotonic()
     with pytest.raises(asyncdlock.AcquireTimeout, match=key) as caught:
         await waiter.acquire(key, timeout=0.2)
@@ -22,7 +22,7 @@ async def test_timeout_raises_acquire_timeout_and_leaves_nothing(
     assert isinstance(caught.value, TimeoutError)
     assert isinstance(caught.value, asyncdlock.LockError)
     assert not isinstance(caught.value, asyncdlock.BackendError)
-    assert waiter.metrics.acquire_timeouts == before + 1
+    assert waiter._metrics.acquire_timeouts == before + 1
 
     async def holder_alone() -> bool:
         return len(await claims()) == 1
@@ -40,7 +40,7 @@ async def test_timeout_within_one_client(locks: asyncdlock.LockClient, key: str,
     assert await claims() == []
 
 
-@pytest.mark.parametrize("timeout", [0, 0.0, -1.0])
+@pytest.mark.parametrize("timeout", [0, 0.0])
 async def test_timeout_zero_takes_a_free_lock_and_does_not_wait_for_a_held_one(
     connect: Connect, key: str, timeout: float
 ) -> None:
@@ -133,11 +133,11 @@ async def test_try_acquire_gets_the_lock_of_a_holder_that_vanished(
 
 
 async def test_waiters_are_counted_while_they_wait(locks: asyncdlock.LockClient, key: str) -> None:
-    before = locks.metrics.waiters
+    before = locks._metrics.waiters
     async with locks.hold(key):
         tasks = [asyncio.create_task(locks.acquire(key, timeout=0.1)) for _ in range(3)]
         await asyncio.sleep(0)
-        assert locks.metrics.waiters == before + 3
+        assert locks._metrics.waiters == before + 3
         await asyncio.wait(tasks)
     assert all(isinstance(task.exception(), asyncdlock.AcquireTimeout) for task in tasks)
-    assert locks.metrics.waiters == before
+    assert locks._metrics.waiters == before

@@ -25,6 +25,8 @@ class Scripted:
         """Awaited before the grant: may wait, or raise."""
         self.on_release: Callable[[Claim], Awaitable[None]] | None = None
         self.on_renew: Callable[[Sequence[Grant]], Awaitable[Sequence[LeaseState]]] | None = None
+        self.owned = True
+        """What a release finds."""
         self.expired_on_arrival = 0
         """So many grants come too late to be of use."""
 
@@ -60,7 +62,7 @@ class Scripted:
         self.calls.append(("release", claim.owner))
         if self.on_release is not None:
             await self.on_release(claim)
-        return True
+        return self.owned
 
     async def raise_fence(self, key: str, above: int) -> None:
         self.calls.append(("raise_fence", key))

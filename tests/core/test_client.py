@@ -1,6 +1,7 @@
 """What the client does with grants that cannot be used, counters that were lost, and calls that failed."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -36,6 +37,10 @@ async def test_a_grant_that_expired_on_its_way_is_given_back_and_asked_for_again
         assert handle is not None
         assert handle.held
         assert [verb for verb, _ in server.calls] == ["acquire", "release"] * 2 + ["acquire"]
+        tries = server.owners("acquire")
+        assert len(set(tries)) == 3, "what is late of one try must not touch the next"
+        assert server.owners("release") == tries[:2]
+        assert handle.owner == tries[2]
 
 
 async def test_a_ttl_shorter_than_the_servers_answer_is_reported(locks: LockClient, server: Scripted) -> None:
@@ -55,14 +60,14 @@ async def test_a_lost_counter_is_lifted_before_anybody_sees_its_fence(
     locks: LockClient, server: Scripted, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen = 0
-    before = locks.metrics.fence_regressions
+    before = locks._metrics.fence_regressions
     for loss in range(3):
         for _ in range(4):
             async with locks.hold("key") as handle:
                 assert handle.fence > seen, "a fence ran backwards"
                 seen = handle.fence
         server.fence = 0
-        assert locks.metrics.fence_regressions == before + loss
+        assert locks._metrics.fence_regressions == before + loss
     assert "lost data" in caplog.text
 
 
@@ -75,7 +80,7 @@ async def test_try_acquire_does_not_wait_when_the_counter_was_lost(
     handle = await locks.try_acquire("key")
     assert handle is not None
     assert handle.fence == 2
-    assert [verb for verb, _ in server.calls] == ["acquire", "release", "raise_fence", "acquire"]
+    assert [verb for verb, _ in server.calls] == ["acquire", "raise_fence", "release", "acquire"]
 
 
 async def test_the_timeout_covers_the_repair(locks: LockClient, server: Scripted) -> None:
@@ -152,3 +157,108 @@ async def test_closing_with_a_server_that_is_away_ends(
         await locks.aclose()
     assert not handle.held
     assert server.calls[-1] == ("aclose", "")
+
+
+async def test_an_acquire_that_fails_on_its_second_try_gives_both_back(
+    locks: LockClient, server: Scripted
+) -> None:
+    async def fail_later(claim: Claim) -> None:
+        if len(server.owners("acquire")) > 1:
+            raise BackendUnavailable("lost")
+
+    server.expired_on_arrival = 1
+    server.on_acquire = fail_later
+    with pytest.raises(BackendUnavailable) as caught:
+        await locks.acquire("key")
+    assert (caught.value.key, caught.value.owner) == ("key", server.owners("acquire")[0])
+    await until(lambda: set(server.owners("release")) == set(server.owners("acquire")))
+
+
+@pytest.mark.parametrize("number", [100, 3000])
+async def test_many_locks_are_given_back_by_a_few_tasks_that_let_others_work(
+    server: Scripted, number: int
+) -> None:
+    locks = LockClient(server)
+    handles = await asyncio.gather(*(locks.acquire(f"key {n}", ttl=600.0) for n in range(number)))
+    most, turns = 0, 0
+
+    async def slowly(claim: Claim) -> None:
+        nonlocal most
+        most = max(most, len(asyncio.all_tasks()))
+        await asyncio.sleep(0)
+
+    async def tick() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    server.on_release = slowly
+    ticking = asyncio.create_task(tick())
+    await locks.aclose()
+    ticking.cancel()
+    await asyncio.wait([ticking])
+    assert sorted(server.owners("release")) == sorted(handle.owner for handle in handles)
+    assert not any(handle.held for handle in handles)
+    assert most < 300, "a task for each lock, or nearly"
+    assert turns > number // 300, "the event loop stood still while all was given back"
+
+
+async def test_closing_goes_on_for_as_long_as_something_is_given_back(
+    server: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes longer than the time-out in all is not left to its TTL while it gets done."""
+    monkeypatch.setattr("asyncdlock.client._CLOSE_TIMEOUT", 1.0)
+    monkeypatch.setattr("asyncdlock._cleanup._WORKERS", 1)
+    locks = LockClient(server)
+    handles = [await locks.acquire(f"key {n}", ttl=600.0) for n in range(15)]
+
+    async def slowly(claim: Claim) -> None:
+        await asyncio.sleep(0.1)
+
+    server.on_release = slowly
+    await locks.aclose()
+    assert len(server.owners("release")) == len(handles)
+
+
+async def test_a_failing_give_back_does_not_hold_up_the_others(locks: LockClient, server: Scripted) -> None:
+    """As when one shard of a cluster is away: its claims wait for their next try without a worker."""
+
+    async def away(claim: Claim) -> None:
+        if claim.key.startswith("dead"):
+            raise BackendUnavailable("away")
+
+    server.on_release = away
+    for n in range(1000):
+        locks._core.cleanup.give_back(Claim(f"dead {n}", f"dead {n}", 600.0))
+    for n in range(100):
+        locks._core.cleanup.give_back(Claim(f"alive {n}", f"alive {n}", 600.0))
+    await until(lambda: {f"alive {n}" for n in range(100)} <= set(server.owners("release")))
+    server.on_release = None
+
+
+def test_another_event_loop_is_refused(redis_url: str) -> None:
+    """In this thread or in another: with a sentence, not with a hang."""
+    locks = asyncdlock.connect(redis_url)
+    said: list[str] = []
+
+    async def use() -> asyncdlock.Handle:
+        return await locks.acquire(f"loops-{id(locks)}", ttl=5.0)
+
+    async def misuse(handle: asyncdlock.Handle) -> None:
+        for call in (use, handle.renew, handle.release, locks.aclose):
+            with pytest.raises(asyncdlock.LockError, match="another event loop") as caught:
+                async with asyncio.timeout(30.0):
+                    await call()
+            said.append(str(caught.value))
+
+    with asyncio.Runner() as runner:
+        handle = runner.run(use())
+        other = threading.Thread(target=asyncio.run, args=(misuse(handle),))
+        other.start()
+        other.join(60.0)
+        with asyncio.Runner() as second:
+            second.run(misuse(handle))
+        assert len(said) == 8
+        assert runner.run(handle.release()) is True
+        runner.run(locks.aclose())

@@ -1,16 +1,19 @@
 """The local queue: one remote place per key, hand-off with fresh fences, and doubt that stops it."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from redis.asyncio import Redis
 
+import asyncdlock
 from asyncdlock._local_queue import LocalQueue
 from asyncdlock.client import LockClient
 from asyncdlock.errors import BackendUnavailable, LockLost
 from asyncdlock.handle import Handle
-from asyncdlock.types import Claim, Grant, LeaseState
+from asyncdlock.types import Claim, Grant, LeaseState, validity
 from tests.contract.fixtures import until
 from tests.core.scripted import Scripted, never
 
@@ -90,7 +93,7 @@ async def test_a_lease_in_doubt_is_not_handed_on(
     handle = await locks.acquire("key")
     (waiting,) = await queue_up(locks, "key", 1)
     server.on_renew = doubt
-    await locks.backend.renew([handle.grant])
+    await locks._backend.renew([handle._holding.grant])
     await handle.release()
     assert (await waiting).fence > handle.fence + HANDOFFS, "a fence of the doubtful block"
     assert len(server.owners("acquire")) == 2
@@ -134,7 +137,7 @@ async def test_a_renewal_that_clears_the_doubt_allows_hand_off_again(
     (waiting,) = await queue_up(locks, "key", 1)
     server.on_renew = scripted
     for _ in range(2):
-        await locks.backend.renew([handle.grant])
+        await locks._backend.renew([handle._holding.grant])
     await handle.release()
     assert (await waiting).fence == handle.fence + 1
 
@@ -184,8 +187,8 @@ async def test_a_lock_that_was_asked_back_is_never_handed_on(locks: LockClient, 
     await asyncio.sleep(0)
     (waiting,) = await queue_up(locks, "key", 1)
     # A renewal that was under way says that the lease is fine: it was, then.
-    await locks.backend.renew([handle.grant])
-    again = asyncio.create_task(locks.backend.release(handle.claim))
+    await locks._backend.renew([handle._holding.grant])
+    again = asyncio.create_task(locks._backend.release(handle._holding.grant.claim))
     assert (await waiting).fence > handle.fence + HANDOFFS, "a fence of the block that was given back"
     assert server.calls[1:3] == [("release", handle.owner), ("acquire", waiting.result().owner)]
     released.set()
@@ -221,7 +224,7 @@ async def test_what_nobody_asks_again_for_is_forgotten_after_its_ttl(
     async def fail(claim: Claim) -> None:
         raise BackendUnavailable("away", definite=False)
 
-    queue = locks.backend
+    queue = locks._backend
     assert isinstance(queue, LocalQueue)
     server.on_release = fail
     for number in range(50):
@@ -305,7 +308,7 @@ async def test_clean_up_that_fails_for_good_does_not_block_the_key(
         server.on_acquire = server.on_release = away
         with pytest.raises(BackendUnavailable):
             await ask("key", ttl=0.1)
-        await until(lambda: not [t for t in asyncio.all_tasks() if "give back" in t.get_name()])
+        await until(lambda: not locks._core.cleanup.pending)
         server.on_acquire = server.on_release = None
         handle = None
         async with asyncio.timeout(30.0):
@@ -324,7 +327,7 @@ async def test_a_holder_that_never_releases_costs_its_lease(locks: LockClient, s
     # Its late release touches neither the server's new holder nor the queue.
     await handle.release()
     assert other.held
-    assert locks.backend.commands == len(server.calls)
+    assert locks._backend.commands == len(server.calls)
 
 
 async def test_one_key_does_not_wait_for_another(locks: LockClient, server: Scripted) -> None:
@@ -348,4 +351,206 @@ async def test_renewal_asks_for_the_claim_that_the_server_knows(locks: LockClien
     await second.renew()
     assert server.owners("renew") == [first.owner]
     # The one who passed it on holds nothing any more.
-    assert await locks.backend.renew([first.grant]) == [LeaseState.LOST]
+    assert await locks._backend.renew([first._holding.grant]) == [LeaseState.LOST]
+
+
+async def test_an_answer_about_an_earlier_lease_says_nothing_of_this_one(
+    locks: LockClient, server: Scripted
+) -> None:
+    """A renewal is under way when the lock goes back to the server and comes again to the next one."""
+    answered = asyncio.Event()
+
+    async def lost_in_the_end(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        await answered.wait()
+        return [LeaseState.LOST] * len(grants)
+
+    first = await locks.acquire("key", ttl=10.0)
+    (waiting,) = await queue_up(locks, "key", 1, ttl=20.0)
+    server.on_renew = lost_in_the_end
+    renewing = asyncio.create_task(locks._backend.renew([first._holding.grant]))
+    await asyncio.sleep(0)
+    assert await first.release()
+    second = await waiting
+    (third,) = await queue_up(locks, "key", 1, ttl=20.0)
+    answered.set()
+    assert await renewing == [LeaseState.LOST]
+    assert await locks.try_acquire("key") is None
+    await second.release()
+    assert (await third).fence == second.fence + 1, "the second lease was doubted for the first one's sake"
+
+
+async def test_a_renewed_lease_is_handed_on_with_its_end_counted_from_before_the_request(
+    locks: LockClient, server: Scripted
+) -> None:
+    asked: list[float] = []
+
+    async def slowly(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        asked.append(time.monotonic())
+        await asyncio.sleep(0.2)
+        return [LeaseState.RENEWED] * len(grants)
+
+    first = await locks.acquire("key", ttl=60.0)
+    (waiting,) = await queue_up(locks, "key", 1, ttl=60.0)
+    server.on_renew = slowly
+    await first.renew()
+    await first.release()
+    second = await waiting
+    assert second.fence == first.fence + 1
+    assert second.expires_at <= asked[0] + validity(60.0)
+
+
+async def test_a_cancelled_waiter_leaves_its_place_in_the_queue(locks: LockClient, server: Scripted) -> None:
+    queue = locks._backend
+    assert isinstance(queue, LocalQueue)
+    handle = await locks.acquire("key", ttl=0.2, renew=False)
+    waiting = await queue_up(locks, "key", 3)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    await until(lambda: not locks._core.cleanup.pending)
+    assert not queue._places["key"].waiters
+    assert server.owners("release") == [], "the server never heard of them"
+    await until(lambda: not handle.held)
+    tried = await locks.try_acquire("key")
+    assert tried is not None, "nobody waits, and the lease is over"
+    await tried.release()
+
+
+async def test_a_cancelled_release_lets_the_next_one_go(locks: LockClient, server: Scripted) -> None:
+    server.on_release = never
+    handle = await locks.acquire("key", ttl=10.0)
+    (waiting,) = await queue_up(locks, "key", 1, ttl=20.0)
+    releasing = asyncio.create_task(handle.release())
+    await asyncio.sleep(0)
+    releasing.cancel()
+    async with asyncio.timeout(30.0):
+        assert (await waiting).fence > handle.fence
+    await asyncio.wait([releasing])
+    server.on_release = None
+    assert server.owners("release")[0] == handle.owner
+
+
+@pytest.mark.parametrize("waiters", [0, 3])
+async def test_a_lease_left_to_run_out_leaves_nothing_behind(
+    locks: LockClient, server: Scripted, waiters: int
+) -> None:
+    """Also one that was handed on: whoever releases it late still names the claim that the server knows."""
+    queue = locks._backend
+    assert isinstance(queue, LocalQueue)
+    handles, known = [], []
+    for number in range(3):
+        handle = await locks.acquire(f"key {number}", ttl=3.0, renew=False)
+        for task in await queue_up(locks, f"key {number}", waiters, ttl=3.0, renew=False):
+            await handle.release()
+            handle = await task
+        handles.append(handle)
+        known.append(server.owners("acquire")[-1])
+    await until(lambda: not queue._places and not locks._core.watchdog.watched())
+    server.calls.clear()
+    for handle in handles:
+        await handle.release()
+    assert server.owners("release") == known
+    assert not queue._unfinished
+
+
+async def test_a_lease_that_its_holder_finds_lost_leaves_nothing_behind(
+    locks: LockClient, server: Scripted
+) -> None:
+    queue = locks._backend
+    assert isinstance(queue, LocalQueue)
+    handle = await locks.acquire("key", ttl=0.05, renew=False)
+    time.sleep(0.06)
+    with pytest.raises(LockLost):
+        handle.check()
+    assert not queue._places
+
+
+async def test_a_lost_counter_is_lifted_for_all_who_wait(
+    locks: LockClient, server: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The block of the grant that showed it is stale, too: it is given back, not handed on."""
+    fences: list[int] = []
+
+    async def work() -> None:
+        for _ in range(20):
+            async with locks.hold("key") as handle:
+                fences.append(handle.fence)
+                await asyncio.sleep(0)
+                if len(fences) in (50, 100, 150):
+                    server.fence = 0
+
+    before = locks._metrics.fence_regressions
+    await asyncio.gather(*(work() for _ in range(10)))
+    assert len(fences) == 200
+    assert fences == sorted(set(fences)), "a fence ran backwards"
+    assert locks._metrics.fence_regressions == before + 3, "once for each loss"
+    assert "lost data" in caplog.text
+
+
+async def test_a_counter_that_is_lost_time_and_again_is_reported_as_that(
+    locks: LockClient, server: Scripted
+) -> None:
+    async def forget(claim: Claim) -> None:
+        server.fence = 0
+
+    await (await locks.acquire("key")).release()
+    server.on_acquire = forget
+    with pytest.raises(BackendUnavailable, match="losing data") as caught:
+        await locks.acquire("key", ttl=10.0)
+    assert "too short" not in str(caught.value)
+    assert caught.value.key == "key"
+
+
+async def test_no_fence_is_handed_on_below_what_was_asked_for(locks: LockClient, server: Scripted) -> None:
+    handle = await locks.acquire("key")
+    waiting = await queue_up(locks, "key", 2)
+    await locks.raise_fence("key", above=handle.fence + 1)
+    await handle.release()
+    second = await waiting[0]
+    assert second.fence > handle.fence + HANDOFFS, "a fence of a block from before"
+    await second.release()
+    assert (await waiting[1]).fence == second.fence + 1, "the new block is above"
+
+
+async def test_failed_releases_cost_the_same_however_many_there_are(server: Scripted) -> None:
+    """Sixteen times as many take about sixteen times as long, not two hundred and fifty times."""
+
+    async def away(claim: Claim) -> None:
+        raise BackendUnavailable("away", definite=False)
+
+    async def cpu_for(number: int) -> float:
+        queue = LocalQueue(server, handoffs=0)
+        claims = [Claim(f"key {n}", f"owner {n}", 3600.0) for n in range(number)]
+        for claim in claims:
+            await queue.acquire(claim)
+        server.on_release = away
+        began = time.process_time()
+        for claim in claims:
+            with contextlib.suppress(BackendUnavailable):
+                await queue.release(claim)
+        spent = time.process_time() - began
+        server.on_release = None
+        return spent
+
+    assert await cpu_for(8000) < 80 * max(await cpu_for(500), 0.001)
+
+
+async def test_a_counter_lost_by_a_real_server_is_repaired_in_silence(redis_url: str, key: str) -> None:
+    url = redis_url.replace("redis://", "redis-queue://", 1)
+    fences: list[int] = []
+
+    async def work() -> None:
+        for _ in range(30):
+            async with client.hold(key) as handle:
+                fences.append(handle.fence)
+                await asyncio.sleep(0)
+
+    async with asyncdlock.connect(url) as client, Redis.from_url(redis_url) as redis:
+        for _ in range(3):
+            working = [asyncio.create_task(work()) for _ in range(20)]
+            await until(lambda: len(fences) % 600 > 300)
+            (counter,) = [name async for name in redis.scan_iter(match=f"fence:*{key}*")]
+            await redis.set(counter, 0)
+            await asyncio.gather(*working)
+    assert len(fences) == 1800
+    assert fences == sorted(set(fences)), "a fence ran backwards"

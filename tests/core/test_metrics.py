@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 
 import prometheus_client
 import pytest
@@ -84,3 +85,39 @@ async def test_promtool_finds_nothing_to_complain_about(key: str) -> None:
     )
     assert checked.returncode == 0, checked.stderr.decode()
     assert checked.stderr == b""
+
+
+async def count_in(metrics: bool | prometheus_client.CollectorRegistry, key: str) -> None:
+    async with asyncdlock.connect("memory://metrics", metrics=metrics) as locks:
+        async with locks.hold(key):
+            pass
+
+
+async def test_another_registry_gets_the_counts_and_the_default_one_does_not(key: str) -> None:
+    mine = prometheus_client.CollectorRegistry()
+    await work(key)
+    before = samples(prometheus_client.generate_latest().decode())
+    for _ in range(2):  # the second client finds the registry in use, and adds to it
+        await count_in(mine, key)
+    assert samples(prometheus_client.generate_latest().decode()) == before
+    assert samples(prometheus_client.generate_latest(mine).decode())["asyncdlock_acquired_total", ""] == 2.0
+
+
+async def test_nothing_is_counted_in_public_if_that_is_not_wanted(key: str) -> None:
+    await work(key)
+    before = samples(prometheus_client.generate_latest().decode())
+    await count_in(False, key)
+    assert samples(prometheus_client.generate_latest().decode()) == before
+
+
+def test_who_says_no_leaves_the_default_registry_alone() -> None:
+    program = """
+import asyncdlock, prometheus_client
+asyncdlock.connect("memory://", metrics=False)
+asyncdlock.connect("memory://", metrics=prometheus_client.CollectorRegistry())
+assert b"asyncdlock" not in prometheus_client.generate_latest()
+asyncdlock.connect("memory://")
+assert b"asyncdlock" in prometheus_client.generate_latest()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -234,7 +234,7 @@ async def test_another_task_waits_its_turn(redis_locks: LockClient, key: str) ->
 
 async def test_a_child_task_does_not_inherit_the_lock(redis_locks: LockClient, key: str) -> None:
     """It may outlive the block that started it; a holder that waits for it gets a timeout, not a hang."""
-    lock = ReentrantLock(redis_locks, key, timeout=0.1)
+    lock = ReentrantLock(redis_locks, key, timeout=2.0)
 
     async def child() -> None:
         assert lock.depth == 0
@@ -257,8 +257,8 @@ async def test_a_task_that_lost_its_lease_does_not_disturb_the_next_holder(
     async def loser() -> None:
         with pytest.raises(LockLost):
             async with lock as handle, lock:
-                handle.arm(None)  # a body that does not react to its cancellation
-                handle.lose("the test says so")
+                handle._holding.deadman = None  # a body that does not react to its cancellation
+                handle._holding.lose("the test says so")
                 async with Redis.from_url(redis_url) as redis:
                     await redis.delete(key)
                 gone.set()

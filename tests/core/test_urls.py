@@ -6,7 +6,9 @@ import pytest
 
 import asyncdlock
 from asyncdlock import _options
-from asyncdlock.backend import redact, register, schemes
+from asyncdlock._url import LockURL, redact
+from asyncdlock.backend import register, schemes
+from asyncdlock.backends.etcd import settings as etcd
 from asyncdlock.backends.redis.url import RedisURL
 
 SECRET = "s3cr3t"
@@ -51,6 +53,24 @@ SECRET = "s3cr3t"
         ),
         (f"redis-queue://:{SECRET}@localhost?max_waiters=many", "max_waiters must be a whole number"),
         ("memory://x?option=1", "no options"),
+        (f"redlock://u:{SECRET}@a,b,u:{SECRET}@c", "before each host, or before the first one alone"),
+        (f"redlock://a,u:{SECRET}@b", "before each host, or before the first one alone"),
+        (f"redlock://u:{SECRET}@a,v:{SECRET}@a", "stands twice"),
+        (f"redis://u:{SECRET}@a,v:{SECRET}@b?topology=cluster", "one login for all"),
+        (f"etcd://u:{SECRET}@a,v:{SECRET}@b", "one login for all"),
+        (f"zookeeper://u:{SECRET}@a,v:{SECRET}@b", "one login for all"),
+        (f"redis://:{SECRET}@a,,b?topology=cluster", "bad host"),
+        (f"redis://:{SECRET}@[::1", "bad host"),
+        (f"redis://:{SECRET}@::1", "bad host"),
+        ("redis://h?ca_file=/ca.pem", "write rediss:// or tls=true"),
+        ("redis-queue://h?ca_file=/ca.pem", "write rediss-queue:// or tls=true"),
+        ("redlock://a,b,c?ca_file=/ca.pem", "write redlocks:// or tls=true"),
+        ("zookeeper://h?ca_file=/ca.pem", "write zookeepers:// or tls=true"),
+        ("etcd://h?ca_file=/ca.pem", "write etcds:// or tls=true"),
+        ("rediss://h?cert_file=/c.pem", "both cert_file and key_file"),
+        ("rediss://h?tls=off", "rediss:// is encrypted, but tls is off"),
+        ("redis://h?request_timeout=1&call_timeout=2", "request_timeout and call_timeout mean the same"),
+        ("etcd://h?request_timeout=1&timeout=2", "request_timeout and timeout mean the same"),
     ],
 )
 def test_a_bad_url_gives_one_sentence_without_the_password(url: str, says: str) -> None:
@@ -85,6 +105,11 @@ def test_an_unknown_option_in_python_is_refused_as_well(url: str) -> None:
         ("unix:///tmp/redis.sock?password=p&db=1", "unix:///tmp/redis.sock?password=***&db=1"),
         ("etcd://a:1,b:2,c:3/x", "etcd://a:1,b:2,c:3/x"),
         ("no url at all", "no url at all"),
+        ("password=p", "password=***"),
+        ("--option=sentinel_password=p", "--option=sentinel_password=***"),
+        ("postgres:host=h password=p dbname=d", "postgres:host=h password=*** dbname=d"),
+        ("postgres:password='a b\\' c' host=h", "postgres:password=*** host=h"),
+        ("host=h PASSWORD = p", "host=h PASSWORD = ***"),
         ("sqlite:/tmp/x.db", "sqlite:/tmp/x.db"),
     ],
 )
@@ -160,10 +185,82 @@ def test_host_and_port_have_defaults(url: str, host: str, port: int) -> None:
 def test_connecting_sends_nothing() -> None:
     """Not even an event loop is needed."""
     client = asyncdlock.connect("redis://127.0.0.1:1")
-    assert client.backend.commands == 0
+    assert client._backend.commands == 0
 
 
 def test_a_backend_of_ones_own_is_registered_by_scheme() -> None:
     register("mine", "asyncdlock.backends.memory")
     assert schemes()["mine"] == "asyncdlock.backends.memory"
-    assert asyncdlock.connect("mine://x").backend.name == "memory"
+    assert asyncdlock.connect("mine://x")._backend.name == "memory"
+
+
+# One dialect
+
+
+def options_of(url: str, **options: object) -> dict[str, object]:
+    """What redis-py gets to know of a URL."""
+    return RedisURL.parse(url, options, known={}).theirs
+
+
+@pytest.mark.parametrize(
+    ("url", "logins"),
+    [
+        ("redlock://a,b", [(None, None), (None, None)]),
+        ("redlock://u:p@a,b", [("u", "p"), ("u", "p")]),
+        ("redlock://:p@a,b", [(None, "p"), (None, "p")]),
+        ("redlock://:p,q@a,b", [(None, "p,q"), (None, "p,q")]),
+        ("redlock://u:p@a,v:q%2C%40@b", [("u", "p"), ("v", "q,@")]),
+        ("redlock://u:p@a:1,u:p@b:2/3?client_name=x", [("u", "p"), ("u", "p")]),
+    ],
+)
+def test_each_node_of_a_quorum_may_have_a_login_of_its_own(
+    url: str, logins: list[tuple[str | None, str | None]]
+) -> None:
+    where = RedisURL.parse(url, {}, known={})
+    assert [host for host, _ in where.hosts] == ["a", "b"]
+    assert [(login.get("username"), login.get("password")) for login in where.logins] == logins
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis-queue", "redlock"])
+def test_encryption_is_said_by_the_scheme_or_by_an_option(scheme: str) -> None:
+    head, dash, tail = scheme.partition("-")
+    files = {"ca_file": "/ca", "cert_file": Path("/cert"), "key_file": "/key"}
+    by_scheme = options_of(f"{head}s{dash}{tail}://h", **files)
+    assert options_of(f"{scheme}://h?tls=true", **files) == by_scheme
+    assert by_scheme["ssl_ca_certs"] == "/ca"
+    assert (by_scheme["ssl_certfile"], by_scheme["ssl_keyfile"]) == ("/cert", "/key")
+    assert "connection_class" in by_scheme
+    assert "connection_class" not in options_of(f"{scheme}://h?tls=false")
+
+
+def test_the_old_names_of_options_still_count() -> None:
+    assert RedisURL.parse("redis://h?call_timeout=3", {}, known={}).wire["call_timeout"] == 3.0
+    assert RedisURL.parse("redis://h?request_timeout=3", {}, known={}).wire["call_timeout"] == 3.0
+    assert options_of("redis://h?connect_timeout=1.5")["socket_connect_timeout"] == 1.5
+    assert options_of("redis://h?socket_connect_timeout=1.5")["socket_connect_timeout"] == 1.5
+    assert etcd.parse("etcd://h?request_timeout=3", {}) == etcd.parse("etcd://h?timeout=3", {})
+    assert etcd.parse("etcd://h?tls=true", {}) == etcd.parse("etcds://h", {})
+
+
+@pytest.mark.parametrize("scheme", ["redlocks", "zookeepers", "etcds", "rediss", "rediss-queue"])
+def test_every_backend_has_an_encrypted_scheme(scheme: str) -> None:
+    assert asyncdlock.connect(f"{scheme}://h")._backend.commands == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("a", [("a", 7)]),
+        ("a:1,b", [("a", 1), ("b", 7)]),
+        ("[::1],[fe80::1%25eth0]:2", [("::1", 7), ("fe80::1%eth0", 2)]),
+        ("a_b.c-d", [("a_b.c-d", 7)]),
+    ],
+)
+def test_hosts_read_the_same_for_every_backend(text: str, addresses: list[tuple[str, int]]) -> None:
+    found = LockURL.split(f"x://{text}/path?query").addresses(7)
+    assert [(address.host, address.port) for address in found] == addresses
+
+
+def test_an_address_shows_itself_as_it_is_written() -> None:
+    [name, number] = LockURL.split("x://u:p@a:1,[::1]").addresses(7)
+    assert f"{name} {number}" == "a:1 [::1]:7"

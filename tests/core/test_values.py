@@ -1,5 +1,7 @@
 """The small parts: errors, owners, validity, backoff, the memory of fences."""
 
+import importlib.metadata
+import os
 import pickle
 import random
 import uuid
@@ -79,6 +81,44 @@ def test_owners_are_unique_uuids_that_share_a_session() -> None:
         assert str(parsed) == owner
         assert parsed.version == 8
         assert parsed.variant == uuid.RFC_4122
+
+
+def test_a_forked_child_draws_owners_of_its_own() -> None:
+    maker = owners()
+    before = next(maker)
+    mine, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(theirs, next(maker).encode())
+        os._exit(0)
+    os.close(theirs)
+    os.waitpid(child, 0)
+    with os.fdopen(mine) as pipe:
+        drawn = pipe.read()
+    assert uuid.UUID(drawn)
+    assert len({before, drawn, next(maker)}) == 3
+    assert Claim("key", drawn, 10.0).session != Claim("key", before, 10.0).session
+
+
+ERRORS = [
+    asyncdlock.LockLost("lost", key="key", owner="owner", fence=7),
+    asyncdlock.AcquireTimeout("late", key="key", owner="owner"),
+    asyncdlock.InvalidKey("no", key=""),
+    asyncdlock.StaleFence("key", seen=2, got=1),
+    asyncdlock.BackendUnavailable("away", definite=True),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_says_which_lock_it_is_about_also_after_a_pipe(error: asyncdlock.LockError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+def test_the_version_is_the_packages() -> None:
+    assert asyncdlock.__version__ == importlib.metadata.version("asyncdlock")
 
 
 @pytest.mark.parametrize("ttl", [0.01, 0.5, 10.0, 86_400.0])

@@ -326,6 +326,33 @@ async def test_callers_that_wait_to_send_survive_a_lost_connection(redis_server:
     await wire.aclose()
 
 
+async def test_no_call_overtakes_those_that_wait_for_the_connection(redis_server: servers.RedisNode) -> None:
+    """Also while the connection is open, but still being set up."""
+    wire = Wire(opener_for(redis_server.url), call_timeout=60.0)
+    set_up, go_on = asyncio.Event(), asyncio.Event()
+
+    async def setting_up(_: Wire) -> None:
+        set_up.set()
+        await go_on.wait()
+
+    wire.on_open = setting_up
+    for _ in range(2):
+        calls = [asyncio.ensure_future(wire.call("RPUSH", "order", "first"))]
+        await set_up.wait()
+        assert wire.is_open
+        calls.append(asyncio.ensure_future(wire.call("RPUSH", "order", "second")))
+        assert wire.post(pack(("PING",))) is None
+        await asyncio.sleep(0.01)
+        go_on.set()
+        await asyncio.gather(*calls)
+        assert await wire.call("LRANGE", "order", 0, -1) == [b"first", b"second"]
+        await wire.call("DEL", "order")
+        set_up.clear()
+        go_on.clear()
+        wire.drop("so that it opens again")
+    await wire.aclose()
+
+
 async def test_closing_fails_calls_in_flight_and_refuses_further_ones(
     wire: Wire, redis_server: servers.RedisNode
 ) -> None:

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import uvloop
 
-from harness.experiments.lab import Scene
 from harness.faults import frozen_process
+from harness.lab import Scene
+from tests.experiments.labs import quick_lab
 
 
 async def main(url: str, folder: str) -> None:
-    scene = Scene("hang", Path(folder), ttl=60.0)
+    async with quick_lab(Path(folder)) as lab:
+        await hang(lab.scene("hang", ttl=60.0), url)
+
+
+async def hang(scene: Scene, url: str) -> None:
     async with scene.worker("A", url, work=60.0) as worker:
         worker.go()
         await worker.track.until("granted")

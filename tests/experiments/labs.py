@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from harness.experiments.lab import Lab
-from harness.experiments.lab.resource_view import ResourceView
+from harness.lab import Lab
+from harness.lab.resource_view import ResourceView
 from harness.resource.process import Fence
 
 

@@ -8,13 +8,13 @@ import psutil
 import pytest
 from rich.console import Console
 
+from harness.cli.experiment import perform
 from harness.config import UsageError
-from harness.experiments.command import perform
-from harness.experiments.evidence import exit_code
-from harness.experiments.lab import Lab
-from harness.experiments.lab.track import NeverHappened
-from harness.experiments.outcome import Outcome
-from harness.experiments.registry import Experiment, experiments, find
+from harness.lab import Lab
+from harness.lab.evidence import exit_code
+from harness.lab.outcome import Outcome
+from harness.lab.registry import Experiment, experiments, find
+from harness.lab.track import NeverHappened
 from tests.cli.program import ROOT, harness, started
 
 # What the seed and the contract name.

@@ -6,12 +6,12 @@ import pytest
 from rich.console import Console
 
 from harness import servers
-from harness.experiments.command import perform
-from harness.experiments.registry import find
-from harness.experiments.scale.fsync import syncs_of
-from harness.experiments.scale.point import pace, queue_growth
-from harness.experiments.scale.terms import measure_terms
+from harness.cli.experiment import perform
 from harness.history import Row
+from harness.judge.cycle import measure_terms
+from harness.lab.registry import find
+from harness.lab.scale.fsync import syncs_of
+from harness.lab.scale.point import pace, queue_growth
 
 _MS = 1_000_000
 
@@ -46,6 +46,11 @@ def test_time_in_which_nobody_waited_is_no_cost_of_the_lock() -> None:
     terms = measure_terms(rows, 60.0)
     assert terms.cycles == 0
     assert terms.ceiling(10) == 10
+
+
+def test_a_key_that_nobody_was_granted_has_no_cycle() -> None:
+    assert measure_terms([Row(0, 0, 0, "hot", 0, called=0, outcome="timed_out")], 60.0).cycles == 0
+    assert measure_terms([], 60.0).cycles == 0
 
 
 def test_a_waiter_that_slept_while_the_lock_was_free_is_a_cost_of_the_lock() -> None:

@@ -6,13 +6,13 @@ from random import Random
 
 from rich.console import Console
 
-from harness.checkers.fairness import fairness
-from harness.experiments.command import perform
+from harness.cli.experiment import perform
 from harness.experiments.fairness import judge, ranks
-from harness.experiments.registry import find
-from harness.experiments.scale.null_models import by_lot, first_come
-from harness.experiments.scale.publish import publish, write_overview
+from harness.experiments.fairness.null_models import by_lot, first_come
 from harness.history import Row
+from harness.judge.checkers.fairness import fairness
+from harness.lab.registry import find
+from harness.lab.scale.publish import publish, write_overview
 
 
 def waiting(count: int) -> list[Row]:

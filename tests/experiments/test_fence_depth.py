@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from harness.experiments import fence_depth
-from harness.experiments.depth.modes import KEEPS, LOSES
-from harness.experiments.depth.schedules import older_writes_first
-from harness.experiments.trials import shared_set
+from harness.experiments.fence_depth import KEEPS, LOSES, schedules
+from harness.experiments.fence_depth.schedules import older_writes_first
+from harness.lab import shared_set
 from tests.experiments.labs import quick_lab
 
 
@@ -31,10 +31,10 @@ async def test_a_resource_that_does_not_fence_reads_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tampered = {**shared_set.RESOURCE_FENCE, "every operation": "writes"}
-    monkeypatch.setattr(fence_depth, "RESOURCE_FENCE", tampered)
+    monkeypatch.setattr(schedules, "RESOURCE_FENCE", tampered)
     async with quick_lab(tmp_path) as lab:
         case = await fence_depth._case(
-            lab, "tampered", "every operation", "older writes first", older_writes_first, KEEPS, {}
+            lab, "every operation", "older writes first", older_writes_first, KEEPS
         )
     assert case.observed == LOSES
     assert not case.as_predicted

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness.experiments.command import perform
-from harness.experiments.registry import find
-from harness.experiments.scale.expiry import Sample, Watch
+from harness.cli.experiment import perform
+from harness.lab.registry import find
+from harness.lab.scale.expiry import Sample, Watch
 
 
 def test_the_end_of_the_keys_is_looked_for_after_their_peak() -> None:

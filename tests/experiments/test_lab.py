@@ -10,17 +10,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from harness.experiments.evidence import exit_code, write_evidence
-from harness.experiments.lab import Lab, LockServer, Plan, Scene, Track
-from harness.experiments.lab import lab as lab_module
-from harness.experiments.lab.loading import Loading
-from harness.experiments.lab.story import tell, two_writers
-from harness.experiments.lab.track import Event, NeverHappened, rows_of
-from harness.experiments.outcome import Case, Outcome, compare
-from harness.experiments.registry import Experiment, find
+from harness.history.rows import Decision, Fault
+from harness.lab import Lab, Plan, Scene, Track
+from harness.lab import lab as lab_module
+from harness.lab.event import Event
+from harness.lab.evidence import exit_code, write_evidence
+from harness.lab.loading import Loading
+from harness.lab.outcome import Case, Outcome, compare
+from harness.lab.registry import Experiment, find
+from harness.lab.scale.publish import publish, write_overview
+from harness.lab.story import tell, two_writers
+from harness.lab.track import NeverHappened, rows_of
 from harness.report.timeline import Arrow, Lane, Mark, Panel, Span, draw
-from harness.rows import Decision, Fault
 from harness.servers import ServerFailed, ServerMissing
+from harness.servers.catalogue import Installation, LockServer
 
 SECOND = 1_000_000_000
 
@@ -64,7 +67,19 @@ async def test_a_case_whose_schedule_did_not_come_about_is_repeated(tmp_path: Pa
 
     async with make_lab(tmp_path) as lab:
         (case,) = await lab.cases([Plan("case", "ok", late_once)])
+        outcome = Outcome(cases=[case], answer="It is.")
+        experiment = Experiment(99, "test", "Is it?", "It is.", lambda lab: late_once())  # type: ignore[arg-type, return-value]
+        write_evidence(experiment, lab, outcome, started="2026-01-01", seconds=1.0)
     assert (case.observed, tries) == ("ok", 2)
+    # Whoever reads the published result knows that it is not that of the first attempt.
+    told = "- case: attempt 2, after not shown (B was too late)"
+    assert told in (tmp_path / "answer.md").read_text()
+    (published, *_) = publish(tmp_path, tmp_path / "results")
+    kept = json.loads(published.read_text())
+    assert told in kept["repeated"]
+    assert kept["cases"][0]["facts"]["attempts"] == 2
+    assert kept["cases"][0]["earlier"] == ["not shown (B was too late)"]
+    assert told in write_overview(tmp_path / "results").read_text()
 
 
 @pytest.mark.parametrize(("observed", "tries"), [("otherwise", 3), ("violated", 1)])
@@ -140,13 +155,15 @@ async def test_a_server_is_started_once_for_all_cases(
     starts = 0
 
     @contextlib.asynccontextmanager
-    async def start() -> AsyncIterator[LockServer]:
+    async def build() -> AsyncIterator[LockServer]:
         nonlocal starts
         starts += 1
         await asyncio.sleep(0.01)
-        yield LockServer("memory://", [])
+        yield LockServer("memory://")
 
-    monkeypatch.setattr(lab_module, "BACKENDS", {"fake": start})
+    monkeypatch.setattr(
+        lab_module, "INSTALLATIONS", {"fake": Installation(name="fake", about="", build=build)}
+    )
     async with make_lab(tmp_path) as lab:
         found = await asyncio.gather(*(lab.lock_server("fake") for _ in range(5)))
     assert starts == 1

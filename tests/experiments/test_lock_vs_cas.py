@@ -4,14 +4,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness.experiments.command import perform
+from harness.cli.experiment import perform
 from harness.experiments.lock_vs_cas import crossing
-from harness.experiments.registry import find
-from harness.experiments.scale.increments import Tally
+from harness.experiments.lock_vs_cas.increments import Increments
+from harness.lab.registry import find
 
 
-def both(cas: int, lock: int) -> dict[str, Tally]:
-    return {"cas": Tally(1, cas, seconds=1.0), "lock": Tally(1, lock, seconds=1.0)}
+def both(cas: int, lock: int) -> dict[str, Increments]:
+    return {"cas": Increments(1, cas, seconds=1.0), "lock": Increments(1, lock, seconds=1.0)}
 
 
 def test_the_crossing_is_where_the_lock_stays_ahead() -> None:

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from harness.experiments import renewal_window
-from harness.experiments.window.arms import ARMS, draw_trials
-from harness.experiments.window.picture import draw
+from harness.experiments.renewal_window.arms import ARMS, draw_trials
+from harness.experiments.renewal_window.picture import draw
 from tests.experiments.labs import quick_lab
 
 PAUSES = (0.3, 2.0)

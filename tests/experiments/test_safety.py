@@ -12,13 +12,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from harness.checkers import run_checks, verdict_of
 from harness.history import load_run
+from harness.judge.checkers import run_checks, verdict_of
+from harness.servers.catalogue import SHARED
 from tests.cli.program import Program, harness
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
-
-BACKENDS = ("redis", "redis-queue", "redlock", "etcd", "zookeeper")
 
 
 async def experiment(name: str, out: Path, *more: str) -> tuple[Program, Path, dict[str, Any]]:
@@ -64,7 +63,7 @@ async def test_1_a_pause_beyond_the_ttl_admits_two_writers_on_every_backend_and_
     program, folder, summary = await experiment("1", tmp_path)
     assert_as_predicted(program, folder, summary)
     cases = cases_of(summary)
-    ran = [backend for backend in BACKENDS if f"{backend}, SIGSTOP, fence on" in cases]
+    ran = [backend for backend in SHARED if f"{backend}, SIGSTOP, fence on" in cases]
     assert {"redis", "redis-queue", "redlock"} <= set(ran)
     for backend in ran:
         off, on = (cases[f"{backend}, SIGSTOP, fence {fence}"]["facts"] for fence in ("off", "on"))

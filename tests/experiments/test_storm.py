@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.checkers import run_checks, verdict_of
 from harness.experiments import storm as storm_module
-from harness.experiments.lab import Lab
-from harness.experiments.outcome import Outcome
-from harness.experiments.storm import _Lot, storm
-from harness.experiments.storms.lane import Lane, open_lane
-from harness.experiments.storms.plan import BACKENDS, GROUPS, PROCESSES, Habits, Plan, plan_run
-from harness.experiments.storms.single import Result, run_once
-from harness.experiments.trials.crew import open_crew
+from harness.experiments.storm import _Runs, storm
+from harness.experiments.storm.plan import GROUPS, PROCESSES, Habits, RunPlan, plan_run
+from harness.experiments.storm.rig import Rig, open_rig
+from harness.experiments.storm.single import Result, run_once
 from harness.history import load_run
+from harness.judge.checkers import run_checks, verdict_of
+from harness.lab import Lab
+from harness.lab.outcome import Outcome
+from harness.lab.participant import open_forkserver
+from harness.servers.catalogue import SHARED
 from tests.experiments.labs import quick_lab
 
 FIRST_SEED = 1000
@@ -30,14 +31,14 @@ FIRST_SEED = 1000
 @pytest.mark.slow
 async def test_a_storm_on_each_backend_loses_nothing_while_the_fence_is_on(tmp_path: Path) -> None:
     async with quick_lab(tmp_path, seed=FIRST_SEED) as lab:
-        outcome = await storm(lab, len(BACKENDS), controls={})
+        outcome = await storm(lab, len(SHARED), controls={})
     assert outcome.as_predicted, [(case.name, case.observed, case.reason) for case in outcome.cases]
     rows = outcome.figures["rows"]
     skipped = {case.name.partition(",")[0] for case in outcome.cases if case.skipped}
     assert not skipped or os.environ.get("ASYNCDLOCK_REQUIRE_SERVERS") != "1", skipped
-    plans = [plan_run(FIRST_SEED + number) for number in range(len(BACKENDS))]
+    plans = [plan_run(FIRST_SEED + number) for number in range(len(SHARED))]
     assert [row["seed"] for row in rows] == [plan.seed for plan in plans if plan.backend not in skipped]
-    assert {row["backend"] for row in rows} == set(BACKENDS) - skipped
+    assert {row["backend"] for row in rows} == set(SHARED) - skipped
     assert all(row["acknowledged"] for row in rows), "a run in which nobody wrote shows nothing"
     assert all(row["stale_accepted"] == row["lost_updates"] == 0 for row in rows)
     assert outcome.figures["upper_bound_95"] == pytest.approx(3 / len(rows))
@@ -49,10 +50,10 @@ async def test_a_storm_on_each_backend_loses_nothing_while_the_fence_is_on(tmp_p
 @pytest.mark.faults
 async def test_the_same_storm_is_found_to_lose_updates_with_the_fence_off(tmp_path: Path) -> None:
     """The storm can fail: otherwise that it does not would mean nothing."""
-    async with _lane("redis", tmp_path) as lane:
-        await lane.set_fence("off")
+    async with _rig("redis", tmp_path) as rig:
+        await rig.set_fence("off")
         for number in range(6):  # one is nearly always enough; what a run comes to is up to the machine
-            result = await run_once(lane, plan_run(FIRST_SEED + len(BACKENDS) * number))
+            result = await run_once(rig, plan_run(FIRST_SEED + len(SHARED) * number))
             if result.verdict == "violated":
                 break
     assert result.verdict == "violated"
@@ -61,15 +62,14 @@ async def test_the_same_storm_is_found_to_lose_updates_with_the_fence_off(tmp_pa
 
 
 @asynccontextmanager
-async def _lane(backend: str, folder: Path) -> AsyncIterator[Lane]:
-    modules = "asyncdlock.backends.redis", "harness.experiments.storms.load"
-    async with open_crew(*modules, log=folder / "log") as crew, open_lane(backend, crew, folder) as lane:
-        yield lane
+async def _rig(backend: str, folder: Path) -> AsyncIterator[Rig]:
+    async with open_forkserver(folder / "log") as forkserver, open_rig(backend, forkserver, folder) as rig:
+        yield rig
 
 
 def test_a_seed_means_the_same_plan_in_every_process() -> None:
     program = (
-        "import json; from harness.experiments.storms.plan import *; "
+        "import json; from harness.experiments.storm.plan import *; "
         "print(json.dumps([plan_run(seed).to_json() for seed in range(20)]), "
         "Habits(7, 1, 0, ttl=1.0).turn(), sep='\\n')"
     )
@@ -92,7 +92,7 @@ def test_a_seed_means_the_same_plan_in_every_process() -> None:
 def test_every_kind_of_fault_meets_every_backend_and_no_two_of_one_group_meet_in_a_run() -> None:
     plans = [plan_run(seed) for seed in range(1000)]
     met = Counter((plan.backend, fault.kind) for plan in plans for fault in plan.faults)
-    assert set(met) == {(backend, kind) for backend in BACKENDS for group in GROUPS for kind in group}
+    assert set(met) == {(backend, kind) for backend in SHARED for group in GROUPS for kind in group}
     for plan in plans:
         kinds = [fault.kind for fault in plan.faults]
         assert kinds
@@ -123,16 +123,16 @@ async def test_as_many_runs_as_were_asked_for(
 
 
 def test_a_failed_run_names_its_seed_and_the_command_that_repeats_it() -> None:
-    lot = _Lot("etcd")
-    lot.results = [_result(plan_run(3), "ok"), _result(plan_run(8), "violated")]
-    case = lot.case
+    runs = _Runs("etcd")
+    runs.results = [_result(plan_run(3), "ok"), _result(plan_run(8), "violated")]
+    case = runs.case
     assert case.observed == "violated"
     assert "storm --quick --runs 1 --seed 8" in case.reason
     assert "seed 3" not in case.reason
     assert any("lost" in finding for finding in case.findings)
 
 
-def _result(plan: Plan, verdict: str) -> Result:
+def _result(plan: RunPlan, verdict: str) -> Result:
     return Result(
         plan=plan,
         fence="on",

@@ -1,14 +1,10 @@
 """Experiment 6: a killed holder blocks for its lease, and a short TTL is safe with a fence."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.experiments import ttl_liveness
-from harness.experiments.lab import BACKENDS
-from harness.experiments.trials.crew import open_crew
 from harness.experiments.ttl_liveness import NOT_POSSIBLE
 from tests.experiments.labs import UnfencedLab, quick_lab
 
@@ -18,8 +14,7 @@ pytestmark = pytest.mark.faults
 @pytest.fixture
 def on_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     """On two backends only, to be quick; `python -m harness experiment 6` runs all."""
-    few: Mapping[str, Any] = {name: BACKENDS[name] for name in ("redis", "redis-queue")}
-    monkeypatch.setattr(ttl_liveness, "BACKENDS", few)
+    monkeypatch.setattr(ttl_liveness, "SHARED", ("redis", "redis-queue"))
 
 
 @pytest.mark.usefixtures("on_redis")
@@ -40,8 +35,8 @@ async def test_a_killed_holder_blocks_for_its_lease_and_no_longer(tmp_path: Path
 
 @pytest.mark.usefixtures("on_redis")
 async def test_a_slow_holder_that_is_let_through_is_noticed(tmp_path: Path) -> None:
-    async with UnfencedLab(tmp_path) as lab, open_crew(*ttl_liveness.MODULES, log=tmp_path / "log") as crew:
-        case = await ttl_liveness._slow_holder(lab, crew, "redis", "redis, slow holder", (0.5,))
+    async with UnfencedLab(tmp_path) as lab:
+        case = await ttl_liveness._slow_holder(lab, "redis", "redis, slow holder", (0.5,))
     assert case.observed == "violated"
 
 

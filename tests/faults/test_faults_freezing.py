@@ -12,7 +12,6 @@ from redis.exceptions import RedisError
 
 import asyncdlock
 from harness import servers
-from harness.clock import now
 from harness.faults import (
     FaultJournal,
     Freezable,
@@ -22,6 +21,7 @@ from harness.faults import (
     kill_process,
     stall_event_loop,
 )
+from harness.load.clock import now
 
 TTL = 0.5
 

@@ -12,8 +12,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from harness import servers
-from harness.clock import now
 from harness.faults import FaultJournal, Link, Way, delay, open_link, partition
+from harness.load.clock import now
 
 PATIENCE = 30.0
 

@@ -67,3 +67,42 @@ async def test_a_renewal_counts_from_its_request(
 
     _, sent = await answer_held_back(redis_server, link, key, renewal())
     assert handle.expires_at <= sent + validity(TTL)
+
+
+@pytest.mark.parametrize("looked", [False, True], ids=["joined", "looked"])
+async def test_a_grant_by_message_counts_from_the_release(
+    redis_server: servers.RedisNode, link: Link, key: str, looked: bool
+) -> None:
+    """Its time is the server's: compared with ours by when a request was sent, not by when its reply came."""
+    url = f"redis-queue://{link.address}/0"
+    async with (
+        asyncdlock.connect(redis_server.url.replace("redis://", "redis-queue://")) as holding,
+        asyncdlock.connect(url, patience=0.5 if looked else TTL) as client,
+    ):
+        await (await client.acquire(f"{key}-other")).release()
+        holder = await holding.acquire(key, ttl=TTL)
+        if not looked:
+            link.lag(HELD_BACK, Way.TO_CLIENT)
+        waiting = asyncio.create_task(client.acquire(key, ttl=TTL))
+        queue = f"queue:{{{key}}}"
+        await until_there(redis_server, "EXISTS", queue)
+        if looked:
+            link.lag(HELD_BACK, Way.TO_CLIENT)
+            spoken = await redis_server.command("HGETALL", f"sessions:{{{key}}}")
+            async with asyncio.timeout(60.0):  # several looks whose answers come late
+                for _ in range(3):
+                    while (now := await redis_server.command("HGETALL", f"sessions:{{{key}}}")) == spoken:
+                        await asyncio.sleep(0.005)
+                    spoken = now
+        await asyncio.sleep(2 * HELD_BACK)  # the last answer has arrived
+        await holder.release()
+        released = time.monotonic()
+        handle = await waiting
+        assert handle.expires_at <= released + validity(TTL)
+        await handle.release()
+
+
+async def until_there(node: servers.RedisNode, *question: str) -> None:
+    async with asyncio.timeout(60.0):
+        while not await node.command(*question):
+            await asyncio.sleep(0.005)

@@ -126,10 +126,10 @@ async def test_an_expired_holder_never_deletes_the_next_ones_key(redis_url: str,
         assert await stale.release() is False
         assert await client.get(key) == current.owner
         # Nor does a renewal extend it, or bring an expired key back.
-        assert (await locks.backend.renew([stale.grant]))[0] is asyncdlock.LeaseState.LOST
+        assert (await locks._backend.renew([stale._holding.grant]))[0] is asyncdlock.LeaseState.LOST
         assert await client.pttl(key) > 10_000
         assert await current.release() is True
-        assert (await locks.backend.renew([current.grant]))[0] is asyncdlock.LeaseState.LOST
+        assert (await locks._backend.renew([current._holding.grant]))[0] is asyncdlock.LeaseState.LOST
         assert await client.exists(key) == 0
     await client.aclose()
 
@@ -148,6 +148,61 @@ async def test_a_body_that_outlasts_its_lease_without_an_await_gets_lock_lost(
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_renewal_without_an_answer_is_unknown(redis_server: servers.RedisNode, scheme: str) -> None:
+    """Whatever the TTL: neither renewed nor lost."""
+    async with asyncdlock.connect(at(scheme, redis_server.url), local_queue=False) as locks:
+        handles = [await locks.acquire(f"key {n}", ttl=600.0) for n in range(3)]
+        grants = [handle._holding.grant for handle in handles]
+        redis_server.kill()
+        assert list(await locks._backend.renew(grants)) == [asyncdlock.LeaseState.UNKNOWN] * 3
+        with pytest.raises(asyncdlock.BackendError):
+            await handles[0].renew()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_grant_that_is_taken_again_lasts_its_whole_ttl(redis_url: str, key: str, scheme: str) -> None:
+    """The reply to the first request was lost: the lease counts from the second."""
+    async with (
+        redis_py.Redis.from_url(redis_url) as client,
+        asyncdlock.connect(at(scheme, redis_url), local_queue=False) as locks,
+    ):
+        handle = await locks.acquire(key, ttl=600.0)
+        await client.pexpire(key, 60_000)
+        for acquire in (locks._backend.acquire, locks._backend.try_acquire):
+            again = await acquire(handle._holding.grant.claim)
+            assert again is not None
+            assert again.fence > handle.fence
+            assert await client.pttl(key) > 500_000
+            await client.pexpire(key, 60_000)
+        assert await handle.release()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_the_connection_to_a_server_that_became_a_replica_is_given_up(
+    redis_server: servers.RedisNode, scheme: str
+) -> None:
+    """The next one may lead to the primary; to ask the old one again would never help."""
+
+    async def connection() -> set[str]:
+        listing: str = await redis_server.command("CLIENT", "LIST", "TYPE", "normal")
+        return {line.split()[0] for line in listing.splitlines() if "cmd=client" not in line}
+
+    async with asyncdlock.connect(at(scheme, redis_server.url)) as locks:
+        assert await (await locks.acquire("key")).release()
+        before = await connection()
+        assert len(before) == 1
+        await redis_server.command("REPLICAOF", "127.0.0.1", "1")
+        with pytest.raises(asyncdlock.BackendUnavailable, match="READONLY") as raised:
+            await locks.acquire("key")
+        assert raised.value.definite
+        await redis_server.command("REPLICAOF", "NO", "ONE")
+        assert await (await locks.acquire("key")).release()
+        after = await connection()
+        assert len(after) == 1
+        assert not before & after
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 async def test_forgotten_scripts_are_sent_again(redis_server: servers.RedisNode, scheme: str) -> None:
     async with asyncdlock.connect(at(scheme, redis_server.url)) as locks:
@@ -184,7 +239,7 @@ async def test_a_restart_without_data_loses_the_lock_and_is_noticed(
     redis_server: servers.RedisNode, scheme: str
 ) -> None:
     async with asyncdlock.connect(at(scheme, redis_server.url)) as locks:
-        regressions = locks.metrics.fence_regressions
+        regressions = locks._metrics.fence_regressions
         for _ in range(5):
             await (await locks.acquire("key")).release()
         handle = await locks.acquire("key", ttl=60.0)
@@ -194,7 +249,7 @@ async def test_a_restart_without_data_loses_the_lock_and_is_noticed(
         assert not handle.held
         again = await locks.acquire("key", timeout=30.0)
         assert again.fence > handle.fence, "the client never hands out less than it has seen"
-        assert locks.metrics.fence_regressions == regressions + 1
+        assert locks._metrics.fence_regressions == regressions + 1
         assert await again.release()
 
 

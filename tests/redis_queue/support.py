@@ -27,7 +27,7 @@ def fifo(node: RedisNode, **options: Any) -> LockClient:
 
 def backend_of(client: LockClient) -> QueueBackend:
     """The queue behind a client made by `fifo`."""
-    backend = client.backend
+    backend = client._backend
     assert isinstance(backend, QueueBackend)
     return backend
 
@@ -101,10 +101,12 @@ async def waiters(
 
 async def first_look_is_over(client: LockClient, holder: asyncdlock.Handle) -> None:
     """Who waits for a holder that will tell looks once, and then as rarely as its patience allows."""
-    await backend_of(holder._client)._queue.listen(holder.claim)
+    backend = holder._holding.core.backend
+    assert isinstance(backend, QueueBackend)
+    await backend._messages.listen(holder._holding.grant.claim)
 
     async def over() -> bool:
-        timer = backend_of(client)._lines["k"].timer
+        timer = backend_of(client)._lists["k"].timer
         return timer is not None and timer.when() - asyncio.get_running_loop().time() > PATIENT
 
     await eventually(over, "the first look at the queue")

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 import asyncdlock
-from asyncdlock import BackendError
+from asyncdlock import BackendError, Handle, LockClient
 from harness import servers
 from harness.servers import RedisNode
 from harness.servers.tls import Tls
-from tests.redis_queue.support import fifo, hold_in_turn, until_clean, until_waiting, waiters
+from tests.redis_queue.support import PATIENT, fifo, hold_in_turn, until_clean, until_waiting, waiters
 
 LEAST_RULES = [
     *("~job:*", "~fence:{job:*", "~queue:{job:*", "~sessions:{job:*", "resetchannels", "&asyncdlock:*"),
@@ -56,6 +56,64 @@ async def test_who_may_not_subscribe_is_told_so_and_does_not_wait_in_vain(node: 
         assert await client.try_acquire("k") is None
         await holder.release()
         await until_clean(node)
+
+
+async def refused_to_wait(client: LockClient, key: str, reason: str) -> None:
+    with pytest.raises(BackendError, match=reason):
+        await client.acquire(key, timeout=PATIENT)
+
+
+async def works_but_for_waiting(client: LockClient, held: Handle) -> None:
+    assert await (await client.acquire("free")).release()
+    assert await client.try_acquire("busy") is None
+    await held.renew()
+
+
+async def test_who_may_not_subscribe_can_do_all_but_wait(node: RedisNode) -> None:
+    """Also on the connections that follow, and the error says what is missing."""
+    url = await user_url(node, "~*", "+@all", "resetchannels")
+    async with fifo(node) as holding, asyncdlock.connect(url) as client:
+        held = await client.acquire("held")
+        await holding.acquire("busy")
+        for _ in range(2):
+            await refused_to_wait(client, "busy", r"NOPERM.*\+subscribe and &asyncdlock:\*")
+            await works_but_for_waiting(client, held)
+            await node.command("CLIENT", "KILL", "USER", "app")
+            await works_but_for_waiting(client, held)
+        assert await held.release()
+
+
+async def test_who_may_not_subscribe_any_more_is_told_so_when_it_reconnects(node: RedisNode) -> None:
+    url = await user_url(node, "~*", "+@all", "allchannels")
+    async with fifo(node) as holding, asyncdlock.connect(url) as client:
+        held = await client.acquire("held")
+        busy = await holding.acquire("busy")
+        async with waiters(client, "busy", 3) as tasks:
+            await until_waiting(node, "busy", 3)
+            await node.command("ACL", "SETUSER", "app", "resetchannels")
+            await node.command("CLIENT", "KILL", "USER", "app")
+            await asyncio.wait(tasks, timeout=PATIENT)
+            for task in tasks:
+                with pytest.raises(BackendError, match=r"&asyncdlock:\*"):
+                    task.result()
+        await until_waiting(node, "busy", 0)
+        await works_but_for_waiting(client, held)
+        await node.command("ACL", "SETUSER", "app", "allchannels")
+        async with waiters(client, "busy", 1) as (waiter,):
+            await until_waiting(node, "busy", 1)
+            await busy.release()
+            await hold_in_turn([waiter])
+        assert await held.release()
+
+
+async def test_a_connection_without_pushed_messages_can_do_all_but_wait(node: RedisNode) -> None:
+    async with fifo(node) as holding, fifo(node, protocol=2) as client:
+        held = await client.acquire("held")
+        await holding.acquire("busy")
+        for _ in range(2):
+            await refused_to_wait(client, "busy", "RESP3")
+            await works_but_for_waiting(client, held)
+        assert await held.release()
 
 
 async def test_who_may_use_its_own_channels_and_keys_only(node: RedisNode) -> None:

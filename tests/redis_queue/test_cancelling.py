@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.redis_queue.support import (
     backend_of,
     disconnect_everybody,
     fifo,
+    first_look_is_over,
     hold_in_turn,
     until_clean,
     until_waiting,
@@ -20,15 +22,19 @@ from tests.redis_queue.support import (
     wires,
 )
 
+LONG = 600.0
+"""A TTL and a patience that no test outlasts."""
+
 
 def nothing_is_remembered(client: LockClient) -> None:
     backend = backend_of(client)
-    assert not backend._waiters
-    assert not backend._lines
-    assert not backend._early
-    assert not backend._asking
-    assert not backend._lookout.joining_again
-    assert not backend._tasks
+    assert not backend._grants.waiters
+    assert not backend._lists
+    assert not backend._grants.early
+    assert not backend._grants.asking
+    assert not backend._unheard
+    assert not backend._last_fences
+    assert not backend._background.tasks
 
 
 async def test_a_cancelled_waiter_leaves_the_queue_and_the_others_keep_their_places(node: RedisNode) -> None:
@@ -181,3 +187,41 @@ async def test_a_process_with_thousands_of_waiters_uses_one_connection(one_node:
         await crowd.done()
         assert len(crowd.grants) == 1000
         await until_clean(one_node)
+
+
+async def cancelled_in_flight(node: RedisNode, task: "asyncio.Task[Any]") -> None:
+    """The task's request is sent and carried out, and its caller leaves before the reply is read."""
+    node.pause()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    node.resume()
+    await asyncio.wait([task])
+
+
+async def test_a_cancelled_release_wakes_the_next_waiter_of_its_client(node: RedisNode) -> None:
+    """Told by the reply alone, which its caller does not read any more."""
+    async with fifo(node, patience=LONG) as client:
+        await (await client.acquire("warm-up")).release()  # the server knows the script from now on
+        holder = await client.acquire("k", ttl=LONG)
+        async with waiters(client, "k", 2, ttl=LONG) as tasks:
+            queued = await until_waiting(node, "k", 2)
+            await first_look_is_over(client, holder)
+            await cancelled_in_flight(node, asyncio.create_task(holder.release()))
+            assert [handle.owner for handle in await hold_in_turn(tasks)] == queued
+        await until_clean(node)
+
+
+@pytest.mark.parametrize("verb", ["acquire", "try_acquire"])
+async def test_a_cancelled_attempt_that_served_the_queue_wakes_the_waiter(node: RedisNode, verb: str) -> None:
+    """Whoever finds a lock that was let go without a word grants it to the first in line."""
+    async with fifo(node, patience=LONG) as client:
+        holder = await client.acquire("k", ttl=LONG)
+        async with waiters(client, "k", 2, ttl=LONG) as tasks:
+            queued = await until_waiting(node, "k", 2)
+            await first_look_is_over(client, holder)
+            await node.command("DEL", "k")
+            ask = getattr(client, verb)
+            await cancelled_in_flight(node, asyncio.create_task(ask("k", ttl=LONG)))
+            assert [handle.owner for handle in await hold_in_turn(tasks)] == queued
+        await until_clean(node)

@@ -22,7 +22,7 @@ def test_the_page_has_an_example_of_every_kind() -> None:
 async def test_every_url_of_the_page_opens(url: str, suffix: str) -> None:
     """Nothing is sent before the first use, but unknown options and malformed parts are refused."""
     client = asyncdlock.connect(url.replace("-queue://", f"{suffix}://"))
-    assert client.backend.name == f"redis{suffix}"
+    assert client._backend.name == f"redis{suffix}"
     await client.aclose()
 
 

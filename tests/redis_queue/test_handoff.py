@@ -105,10 +105,10 @@ async def test_one_remote_place_per_process_serves_all_its_waiters(node: RedisNo
         await node.command("SET", "k", "somebody")
         async with waiters(client, "k", 500) as tasks:
             await until_waiting(node, "k", 1)
-            before = client.backend.commands
+            before = client._backend.commands
             await node.command("DEL", "k")
             served = await hold_in_turn(tasks)
-            assert client.backend.commands - before < 25, "500 sections on a handful of commands"
+            assert client._backend.commands - before < 25, "500 sections on a handful of commands"
         fences = [handle.fence for handle in served]
         assert fences == sorted(set(fences))
         assert len({handle.owner for handle in served}) == 500

@@ -11,6 +11,8 @@ from harness.faults import FakeClock
 from harness.servers import RedisNode
 from tests.redis_queue.contender import Contender
 from tests.redis_queue.support import (
+    PATIENT,
+    eventually,
     fifo,
     first_look_is_over,
     hold_in_turn,
@@ -18,6 +20,9 @@ from tests.redis_queue.support import (
     until_waiting,
     waiters,
 )
+
+LONG = 600.0
+"""A TTL that no test outlasts."""
 
 
 async def tell(node: RedisNode, owner: str, fence: int, key: str, *, seconds_ago: float) -> None:
@@ -129,3 +134,49 @@ async def test_a_server_clock_that_was_set_forward_costs_places_not_turns() -> N
             assert len(fences) == 10
             assert fences == sorted(set(fences))
             await until_clean(node)
+
+
+async def test_a_server_clock_that_was_set_back_keeps_no_frozen_process_alive() -> None:
+    """It said before that it would live until a time that is an hour away now: it is passed over at once."""
+    with FakeClock() as clock:
+        async with (
+            servers.redis(flavour="valkey", environment=clock.environment) as node,
+            fifo(node) as holding,
+            fifo(node) as client,
+            Contender.started(node, "k", waiters=4, ttl=LONG) as frozen,
+        ):
+            holder = await holding.acquire("k", ttl=LONG)
+            frozen.go()
+            await until_waiting(node, "k", 4)
+            frozen.pause()
+            clock.jump(-3600.0)
+            await node.until(partial(shows, node, time.time() - 3600.0), "the new time")
+            async with waiters(client, "k", 1, ttl=LONG) as (waiter,):
+                await until_waiting(node, "k", 5)
+                await holder.release()
+                handle = await asyncio.wait_for(waiter, PATIENT)
+                assert handle.fence == holder.fence + 1, "no place of the frozen process was granted"
+                frozen.resume()
+                await until_waiting(node, "k", 4)
+                await handle.release()
+                await frozen.done()
+
+
+async def test_who_waits_says_the_right_time_again_after_the_clock_was_set_back() -> None:
+    with FakeClock() as clock:
+        async with (
+            servers.redis(flavour="valkey", environment=clock.environment) as node,
+            fifo(node) as holding,
+            fifo(node, patience=0.3) as client,
+        ):
+            await holding.acquire("k", ttl=LONG)
+            async with waiters(client, "k", 1, ttl=LONG):
+                (owner,) = await until_waiting(node, "k", 1)
+                clock.jump(-3600.0)
+                await node.until(partial(shows, node, time.time() - 3600.0), "the new time")
+
+                async def said_again() -> bool:
+                    until = await node.command("HGET", "sessions:{k}", owner[:23])
+                    return float(until) / 1000 < time.time() - 1800.0
+
+                await eventually(said_again, "a time of the new clock")

@@ -149,13 +149,13 @@ async def test_a_body_is_not_told_of_a_loss_when_only_the_reply_to_its_release_w
         open_link(node.address) as link,
         asyncdlock.connect(f"{scheme}://{link.address}/0") as client,
     ):
-        lost = client.metrics.lost
+        lost = client._metrics.lost
         hold = client.hold("k", ttl=LONG)
         await hold.__aenter__()
         async with one_answer_lost(link):
             leaving = asyncio.create_task(hold.__aexit__(None, None, None))
         await asyncio.wait_for(leaving, PATIENT)
-        assert client.metrics.lost == lost
+        assert client._metrics.lost == lost
         await until_clean(node)
 
 
@@ -183,7 +183,8 @@ async def test_a_waiter_cancelled_while_it_joins_again_leaves_the_queue(node: Re
             for script in (RELEASE, WATCH):
                 await node.command("SCRIPT", "LOAD", script.source)
             forgetting = asyncio.create_task(node.command("DEL", "queue:{k}", "sessions:{k}"))
-            await eventually_now(lambda: bool(backend._lookout.joining_again))
+            waiting = backend._lists["k"].waiters.values()
+            await eventually_now(lambda: any(each.rejoining for each in waiting))
             node.pause()
             await asyncio.sleep(0)  # the request to join again is on its way
             waiter.cancel()
@@ -211,12 +212,12 @@ async def test_a_look_that_starts_when_the_last_waiter_leaves_is_no_error(
         await one_node.command("SET", "k", "somebody")
         async with waiters(client, "k", 1) as (waiter,):
             await until_waiting(one_node, "k", 1)
-            line = backend._lines["k"]
+            waiting = backend._lists["k"]
             waiter.cancel()
             for _ in range(moment):
                 await asyncio.sleep(0)
-            backend._lookout._start_look(line)
-            looks = set(backend._tasks)
+            waiting._start_look()
+            looks = set(backend._background.tasks)
             if looks:
                 await asyncio.wait(looks)
             assert all(look.exception() is None for look in looks)

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 import asyncdlock
 from harness.servers import RedisNode
 from tests.redis_queue.support import (
+    PATIENT,
     backend_of,
     eventually,
     fifo,
@@ -28,7 +29,7 @@ async def until_it_asks_now_and_then(client: asyncdlock.LockClient) -> None:
     """It has looked, and found a holder that will not tell."""
 
     async def asks() -> bool:
-        return backend_of(client)._lines["k"].delays is not None
+        return backend_of(client)._lists["k"]._delays is not None
 
     await eventually(asks, "a look at the queue")
 
@@ -134,3 +135,30 @@ async def test_a_holder_that_another_library_displaced_finds_out(node: RedisNode
         await redis_py.set("k", "a stranger", px=60_000)
         assert await holder.release() is False
         assert await node.command("GET", "k") == "a stranger", "and leaves the other's lock alone"
+
+
+async def test_who_knows_no_queue_gets_the_lock_once_nobody_queues(node: RedisNode, redis_py: Redis) -> None:
+    """Not before: every release passes the lock on, and leaves it to nobody who happens to ask."""
+    async with fifo(node) as client, asyncdlock.connect(node.url) as plain:
+        holder = await client.acquire("k", ttl=60.0)
+        async with waiters(client, "k", 30, ttl=60.0) as tasks:
+            await until_waiting(node, "k", 30)
+            asking = asyncio.create_task(plain.acquire("k", ttl=60.0))
+            theirs = redis_py.lock("k", timeout=60.0, sleep=0.001)
+            asking_too = asyncio.create_task(theirs.acquire())
+            await holder.release()
+            for task in tasks:
+                handle = await task
+                await asyncio.sleep(0.005)  # both ask meanwhile
+                assert not asking.done()
+                assert not asking_too.done()
+                await handle.release()
+        async with asyncio.timeout(PATIENT):
+            await asyncio.wait((asking, asking_too), return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                await (await asking).release()
+                await asking_too
+                await theirs.release()
+            else:
+                await theirs.release()
+                await (await asking).release()

@@ -26,7 +26,7 @@ async def test_a_message_for_nobody_is_answered_by_giving_back(node: RedisNode) 
             assert handle.fence == holder.fence + 2, "the orphan had the fence between"
             await handle.release()
         await until_clean(node)
-        assert not backend_of(client)._early
+        assert not backend_of(client)._grants.early
 
 
 async def test_a_reply_that_names_nobody_is_answered_by_giving_back(node: RedisNode) -> None:

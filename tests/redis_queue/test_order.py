@@ -2,9 +2,10 @@
 
 import asyncio
 
+import asyncdlock
 from asyncdlock import Handle, LockClient
-from asyncdlock.backends.redis.queue_server import ACQUIRE
 from asyncdlock.types import Claim
+from harness.faults import open_link
 from harness.servers import RedisNode
 from tests.redis_queue.contender import Contender
 from tests.redis_queue.support import (
@@ -99,7 +100,7 @@ async def test_a_request_to_join_that_is_repeated_keeps_its_place(node: RedisNod
         async with waiters(client, "k", 3) as tasks:
             owners = await until_waiting(node, "k", 3)
             queue = backend_of(client)._queue
-            place, *_ = await queue.run(ACQUIRE, Claim("k", owners[0], 10.0), 0, -1)
+            place, *_ = await queue.acquire(Claim("k", owners[0], 10.0), join=True)
             assert place == int(await node.command("ZSCORE", "queue:{k}", f"{owners[0]} 10000 1"))
             assert await waiting(node, "k") == owners
             await node.command("DEL", "k")
@@ -124,3 +125,61 @@ async def test_a_process_that_waits_says_again_and_again_that_it_lives(node: Red
             await node.command("DEL", "k")
             await hold_in_turn(tasks)
         await until_clean(node)
+
+
+async def test_nobody_overtakes_a_task_that_begins_to_listen(node: RedisNode) -> None:
+    """The first that has to wait asks twice, with a SUBSCRIBE between; those after it ask once."""
+    async with (
+        open_link(node.address) as link,
+        fifo(node) as holding,
+        asyncdlock.connect(f"redis-queue://{link.address}/0", local_handoffs=0) as client,
+    ):
+        await (await client.acquire("warm-up")).release()
+        holder = await holding.acquire("k", ttl=600.0)
+        link.lag(0.04)
+        tasks: list[asyncio.Task[asyncdlock.Handle]] = []
+        order: list[int] = []
+
+        async def turn(number: int) -> None:
+            handle = await tasks[number]
+            order.append(number)
+            await handle.release()
+
+        for _ in range(6):
+            tasks.append(asyncio.create_task(client.acquire("k", ttl=600.0)))
+            await asyncio.sleep(0.03)
+        await until_waiting(node, "k", 6)
+        link.mend()
+        await holder.release()
+        await asyncio.wait_for(asyncio.gather(*map(turn, range(6))), PATIENT)
+        assert order == [0, 1, 2, 3, 4, 5]
+
+
+async def test_who_is_cut_off_when_the_lock_is_passed_on_is_passed_over_once(node: RedisNode) -> None:
+    """Nobody can be told at that moment: its waiters queue again behind those who wait then, in order."""
+    async with (
+        open_link(node.address) as link,
+        fifo(node) as holding,
+        fifo(node) as other,
+        asyncdlock.connect(f"redis-queue://{link.address}/0", local_handoffs=0) as client,
+    ):
+        holder = await holding.acquire("k", ttl=600.0)
+        async with waiters(client, "k", 3, ttl=600.0) as cut, waiters(other, "k", 3, ttl=600.0) as theirs:
+            await until_waiting(node, "k", 6)
+            link.hold()  # what reconnects waits
+            link.break_off()
+
+            async def unheard() -> bool:
+                channels = await node.command("PUBSUB", "CHANNELS", "asyncdlock:*")
+                return len(channels) == 1
+
+            await eventually(unheard, "the loss of the connection")
+            await holder.release()
+            first = await asyncio.wait_for(theirs[0], PATIENT)
+            link.mend()
+            await until_waiting(node, "k", 5)
+            await first.release()
+            served = await hold_in_turn([*theirs[1:], *cut])
+            assert [handle.owner for handle in served] == [
+                task.result().owner for task in (*theirs[1:], *cut)
+            ]

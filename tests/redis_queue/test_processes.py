@@ -182,7 +182,8 @@ async def test_a_never_empty_queue_forgets_the_processes_that_once_waited(one_no
             await one_node.command("HSET", "sessions:{k}", "seq", "999")
             async with waiters(client, "k", 1):
                 await until_waiting(one_node, "k", 2)
-                assert await one_node.command("HLEN", "sessions:{k}") == 2, "the sequence, and who waits"
+                fields = await one_node.command("HLEN", "sessions:{k}")
+                assert fields == 3, "who waits, its patience, and the sequence"
         await until_clean(one_node, but=("k",))
 
 
@@ -193,3 +194,30 @@ async def test_a_process_that_ends_regularly_leaves_nothing(node: RedisNode) -> 
         await until_waiting(node, "k", 20)
     await until_clean(node, but=("k",))
     assert await node.command("PUBSUB", "CHANNELS") == []
+
+
+async def test_what_a_dead_queue_leaves_behind_expires(node: RedisNode) -> None:
+    """After a minute, or twenty times the patience of the most patient process that waited."""
+    async with fifo(node) as holding, fifo(node) as hasty, fifo(node, patience=600.0) as patient:
+        await holding.acquire("k", ttl=LONG)
+
+        async def expire_within(low: float, high: float) -> None:
+            for name in ("queue:{k}", "sessions:{k}"):
+                assert low * 1000 < await node.command("PTTL", name) <= high * 1000
+
+        async with waiters(hasty, "k", 1, ttl=LONG):
+            await until_waiting(node, "k", 1)
+            await expire_within(0, 60)
+            async with waiters(patient, "k", 1, ttl=LONG):
+                await until_waiting(node, "k", 2)
+                await expire_within(60, 12_000)
+                async with waiters(hasty, "k", 1, ttl=LONG):
+                    await until_waiting(node, "k", 3)
+                    await expire_within(60, 12_000)
+                    spoken = await node.command("HGETALL", "sessions:{k}")
+
+                    async def said_again() -> bool:
+                        return bool(await node.command("HGETALL", "sessions:{k}") != spoken)
+
+                    await eventually(said_again, "the hasty one says that it lives")
+                    await expire_within(60, 12_000)

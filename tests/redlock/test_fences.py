@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 import asyncdlock
 from asyncdlock import QuorumError
 from harness import servers
@@ -50,6 +52,23 @@ async def test_a_grant_is_stored_by_a_majority(key: str) -> None:
                 counter = handle.fence // 16
                 assert sum(value >= counter for value in stored) >= 3, (handle.fence, stored)
                 await handle.release()
+
+
+@pytest.mark.parametrize("highest", [0, 1, 2])
+async def test_a_fence_names_its_node_whatever_the_order_in_the_url(key: str, highest: int) -> None:
+    """Two clients that number the nodes differently could hand out the same fence."""
+    async with servers.redis_nodes(3) as nodes:
+        in_order = sorted(nodes, key=lambda node: (node.host, node.port))
+        await in_order[highest - 1].command("SET", key, "somebody else")  # so that both others are needed
+        for turn in range(3):
+            spelled = [*nodes.nodes[turn:], *nodes.nodes[:turn]]
+            async with asyncdlock.connect("redlock://" + ",".join(node.address for node in spelled)) as locks:
+                await warm(locks, nodes)
+                await set_counters(nodes, key, [0, 0, 0])
+                await in_order[highest].command("SET", f"fence:{{{key}}}", 40 + turn)
+                handle = await locks.acquire(key, ttl=LONG)
+                assert handle.fence == (41 + turn) * 16 + highest
+                assert await handle.release()
 
 
 async def test_fences_rise_over_any_sequence_of_majorities(key: str) -> None:

@@ -11,13 +11,13 @@ from harness import servers
 
 
 async def test_no_request_overtakes_one_that_waits_for_the_connection(
-    shared_redis: servers.RedisNode, key: str
+    redis_server: servers.RedisNode, key: str
 ) -> None:
     """A release that comes just as the connection opens must not reach the node before its acquire.
 
     Otherwise the node grants a lock that nobody will give back before its TTL.
     """
-    opener = opener_for({"host": shared_redis.host, "port": shared_redis.port})
+    opener = opener_for({"host": redis_server.host, "port": redis_server.port})
     later: list[Awaitable[object]] = []
 
     async def open_then_call() -> AbstractConnection:

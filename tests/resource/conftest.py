@@ -6,21 +6,24 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import asyncpg
 import pytest
 
+from harness import servers
 from harness.resource import ResourceProcess
-from tests.resource.client import Client
+from harness.resource.client import ResourceClient
 
-POSTGRES_DSN = os.environ.get("ASYNCDLOCK_POSTGRES_DSN")
 STORES = ("memory", "sqlite", "sqlite-full", "postgres")
-# Without PostgreSQL a few tests are skipped and say why; a hundred more need not say it again.
-HTTP_STORES = ("memory", "sqlite", *(["postgres"] if POSTGRES_DSN else []))
+HTTP_STORES = ("memory", "sqlite", "postgres")
+
+
+S = TypeVar("S", bound=servers.Server)
 
 
 @contextmanager
-def running(node: ResourceProcess) -> Iterator[ResourceProcess]:
+def running(node: S) -> Iterator[S]:
     """Start from a fixture that is not async, so that the process may outlive any test's event loop."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         try:
@@ -31,11 +34,19 @@ def running(node: ResourceProcess) -> Iterator[ResourceProcess]:
 
 
 @pytest.fixture(scope="session")
-def postgres_dsn() -> Iterator[str]:
-    """A schema of this session's own in the database that ASYNCDLOCK_POSTGRES_DSN names."""
-    dsn = POSTGRES_DSN
-    if not dsn:
-        pytest.skip("set ASYNCDLOCK_POSTGRES_DSN=postgres://USER@HOST:PORT/DATABASE to test on PostgreSQL")
+def postgres_server() -> Iterator[str]:
+    """The server that ASYNCDLOCK_POSTGRES_DSN names, or one for the session."""
+    if dsn := os.environ.get("ASYNCDLOCK_POSTGRES_DSN"):
+        yield dsn
+        return
+    with running(servers.PostgresNode()) as node:
+        yield node.url
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn(postgres_server: str) -> Iterator[str]:
+    """A schema of this session's own."""
+    dsn = postgres_server
     schema = f"resource_{uuid.uuid4().hex}"
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         runner.run(_execute(dsn, f"CREATE SCHEMA {schema}"))
@@ -81,14 +92,14 @@ def any_unfenced(
 
 
 @pytest.fixture
-async def http(any_resource: ResourceProcess) -> AsyncIterator[Client]:
-    async with Client.of(any_resource) as client:
+async def http(any_resource: ResourceProcess) -> AsyncIterator[ResourceClient]:
+    async with ResourceClient.connect(any_resource.url) as client:
         yield client
 
 
 @pytest.fixture
-async def unfenced(any_unfenced: ResourceProcess) -> AsyncIterator[Client]:
-    async with Client.of(any_unfenced) as client:
+async def unfenced(any_unfenced: ResourceProcess) -> AsyncIterator[ResourceClient]:
+    async with ResourceClient.connect(any_unfenced.url) as client:
         yield client
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from harness import resource, servers
 from harness.resource import ResourceProcess
-from tests.resource.client import Client
+from harness.resource.client import ResourceClient
 
 COMMAND = [sys.executable, "-m", "harness", "resource"]
 
@@ -115,7 +115,7 @@ async def test_it_listens_on_ipv6_when_told(tmp_path: Path) -> None:
         process.terminate()
 
 
-async def test_promtool_is_content_with_the_metrics(http: Client, key: str) -> None:
+async def test_promtool_is_content_with_the_metrics(http: ResourceClient, key: str) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         raise servers.ServerMissing(
@@ -130,7 +130,7 @@ async def test_promtool_is_content_with_the_metrics(http: Client, key: str) -> N
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
-async def test_health_names_mode_and_store(http: Client, any_resource: ResourceProcess) -> None:
+async def test_health_names_mode_and_store(http: ResourceClient, any_resource: ResourceProcess) -> None:
     answer = await http.send("GET", "/healthz")
     assert answer.status == 200
     assert answer.json == {
@@ -146,7 +146,7 @@ async def _two_mebibytes() -> AsyncIterator[bytes]:
         yield bytes(1 << 20)
 
 
-async def test_the_description_fits_the_answers(http: Client, key: str) -> None:
+async def test_the_description_fits_the_answers(http: ResourceClient, key: str) -> None:
     """Each answer has a documented status, and its JSON the documented form."""
     described = (await http.send("GET", "/openapi.json")).json
     await http.put(key, b"v", token=5)
@@ -192,7 +192,7 @@ async def test_a_spawned_resource_dies_with_its_parent(tmp_path: Path) -> None:
 
 
 async def test_a_resource_restarts_on_the_same_port_and_store() -> None:
-    async with resource.spawn() as node, Client.of(node) as client:
+    async with resource.spawn() as node, ResourceClient.connect(node.url) as client:
         await client.put("key", b"v", token=7)
         url, pid = node.url, node.pid
         node.kill()

@@ -5,17 +5,19 @@ import asyncio
 import pytest
 
 from harness.resource import ResourceProcess
-from tests.resource.client import Client, exchange
+from harness.resource.client import ResourceClient
+from harness.resource.decision import REMEMBERED
+from tests.resource.client import exchange
 
 
-async def test_a_write_is_applied_and_read_back_with_its_token(http: Client, key: str) -> None:
+async def test_a_write_is_applied_and_read_back_with_its_token(http: ResourceClient, key: str) -> None:
     assert (await http.put(key, b"hello", token=33)).status == 200
     answer = await http.get(key)
     assert (answer.status, answer.body) == (200, b"hello")
     assert answer.headers["X-Fence-Token"] == "33"
 
 
-async def test_a_stale_write_gets_exactly_the_409_of_the_contract(http: Client, key: str) -> None:
+async def test_a_stale_write_gets_exactly_the_409_of_the_contract(http: ResourceClient, key: str) -> None:
     await http.put(key, b"new", token=34)
     for token in (33, 34):
         answer = await http.put(key, b"old", token=token)
@@ -24,7 +26,7 @@ async def test_a_stale_write_gets_exactly_the_409_of_the_contract(http: Client, 
     assert (await http.get(key)).body == b"new"
 
 
-async def test_json_shows_the_value_and_the_highest_token_seen(http: Client, key: str) -> None:
+async def test_json_shows_the_value_and_the_highest_token_seen(http: ResourceClient, key: str) -> None:
     await http.put(key, "grüße".encode(), token=33)
     await http.get(key, token=40)
     answer = await http.get(key, accept="application/json")
@@ -39,24 +41,28 @@ async def test_json_shows_the_value_and_the_highest_token_seen(http: Client, key
     }
 
 
-async def test_json_shows_a_value_that_is_not_text_in_base64(http: Client, key: str) -> None:
+async def test_json_shows_a_value_that_is_not_text_in_base64(http: ResourceClient, key: str) -> None:
     await http.put(key, b"\xff\x00", token=1)
     answer = await http.get(key, accept="application/json")
     assert (answer.json["value"], answer.json["encoding"]) == ("/wA=", "base64")
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\xff", b"x" * (1 << 20)], ids=["empty", "binary", "1 MiB"])
-async def test_any_body_up_to_the_limit_comes_back_as_it_was(http: Client, key: str, body: bytes) -> None:
+async def test_any_body_up_to_the_limit_comes_back_as_it_was(
+    http: ResourceClient, key: str, body: bytes
+) -> None:
     assert (await http.put(key, body, token=1)).status == 200
     assert (await http.get(key)).body == body
 
 
-async def test_a_compressed_body_is_kept_as_it_was_sent(http: Client, key: str) -> None:
+async def test_a_compressed_body_is_kept_as_it_was_sent(http: ResourceClient, key: str) -> None:
     assert (await http.put(key, b"not really gzip", token=1, content_encoding="gzip")).status == 200
     assert (await http.get(key)).body == b"not really gzip"
 
 
-async def test_one_holder_may_write_again_with_a_larger_sequence_number(http: Client, key: str) -> None:
+async def test_one_holder_may_write_again_with_a_larger_sequence_number(
+    http: ResourceClient, key: str
+) -> None:
     assert (await http.put(key, b"a", token=33, x_fence_seq=0)).status == 200
     assert (await http.put(key, b"b", token=33, x_fence_seq=1)).status == 200
     answer = await http.put(key, b"c", token=33, x_fence_seq=1)
@@ -73,8 +79,10 @@ async def test_one_holder_may_write_again_with_a_larger_sequence_number(http: Cl
     assert (await http.get(key)).body == b"d"
 
 
-async def test_the_repetition_of_a_write_whose_reply_was_lost_is_told_so(http: Client, key: str) -> None:
-    """Refused as the contract demands, but with `yours`; another body or a displaced value has none."""
+async def test_the_repetition_of_a_write_whose_reply_was_lost_is_told_so(
+    http: ResourceClient, key: str
+) -> None:
+    """Refused as the contract demands, but with `yours`, though others have read and written since."""
     await http.put(key, b"mine", token=33)
     again = await http.put(key, b"mine", token=33)
     assert again.status == 409
@@ -82,11 +90,24 @@ async def test_the_repetition_of_a_write_whose_reply_was_lost_is_told_so(http: C
     assert "yours" not in (await http.put(key, b"other", token=33)).json
     await http.get(key, token=34)
     assert (await http.put(key, b"mine", token=33)).json["yours"] is True
-    await http.put(key, b"mine", token=34)
-    assert "yours" not in (await http.put(key, b"mine", token=33)).json
+    await http.put(key, b"theirs", token=34)
+    assert (await http.put(key, b"mine", token=33)).json == again.json | {"seen": 34}
+    assert "yours" not in (await http.put(key, b"other", token=33)).json
+    assert "yours" not in (await http.put(key, b"mine", token=32)).json
 
 
-async def test_a_fenced_read_is_refused_below_the_highest_token_seen(http: Client, key: str) -> None:
+async def test_a_write_of_long_ago_gets_no_answer_that_may_be_wrong(http: ResourceClient, key: str) -> None:
+    """`yours` is null where the resource can no longer tell whether it accepted that write."""
+    tokens = range(1, REMEMBERED + 3)
+    for token in tokens:
+        assert (await http.put(key, b"%d" % token, token=token)).status == 200
+    for token in tokens:
+        answer = (await http.put(key, b"%d" % token, token=token)).json
+        assert answer["yours"] is (None if token <= 2 else True), token
+    assert "yours" not in (await http.put(key, b"other", token=REMEMBERED)).json
+
+
+async def test_a_fenced_read_is_refused_below_the_highest_token_seen(http: ResourceClient, key: str) -> None:
     await http.put(key, b"v", token=34)
     answer = await http.get(key, token=33)
     assert answer.status == 409
@@ -94,7 +115,7 @@ async def test_a_fenced_read_is_refused_below_the_highest_token_seen(http: Clien
     assert (await http.get(key, token=34)).body == b"v"
 
 
-async def test_a_fenced_read_prevents_the_lost_update(http: Client, key: str) -> None:
+async def test_a_fenced_read_prevents_the_lost_update(http: ResourceClient, key: str) -> None:
     """33 reads v0 and pauses, 34 reads v0, 33 writes: were that accepted, 34 would overwrite it unseen."""
     await http.put(key, b"v0", token=32)
     assert (await http.get(key, token=33)).body == b"v0"
@@ -104,7 +125,9 @@ async def test_a_fenced_read_prevents_the_lost_update(http: Client, key: str) ->
     assert (await http.get(key)).body == b"v0+34"
 
 
-async def test_a_fenced_read_of_a_key_never_written_raises_its_mark_as_well(http: Client, key: str) -> None:
+async def test_a_fenced_read_of_a_key_never_written_raises_its_mark_as_well(
+    http: ResourceClient, key: str
+) -> None:
     answer = await http.get(key, token=34)
     assert answer.status == 404
     assert answer.json == {"error": "no such key", "key": key, "max_fence": 34}
@@ -112,13 +135,15 @@ async def test_a_fenced_read_of_a_key_never_written_raises_its_mark_as_well(http
     assert (await http.put(key, b"v", token=34)).status == 200
 
 
-async def test_a_plain_read_raises_nothing(http: Client, key: str) -> None:
+async def test_a_plain_read_raises_nothing(http: ResourceClient, key: str) -> None:
     await http.put(key, b"v", token=33)
     await http.get(key)
     assert (await http.put(key, b"w", token=34)).status == 200
 
 
-async def test_a_read_between_two_writes_of_one_holder_changes_nothing(http: Client, key: str) -> None:
+async def test_a_read_between_two_writes_of_one_holder_changes_nothing(
+    http: ResourceClient, key: str
+) -> None:
     await http.put(key, b"a", token=33, x_fence_seq=0)
     await http.get(key, token=33)
     assert (await http.put(key, b"again", token=33, x_fence_seq=0)).status == 409
@@ -126,7 +151,9 @@ async def test_a_read_between_two_writes_of_one_holder_changes_nothing(http: Cli
 
 
 @pytest.mark.parametrize("token", [1, 2**63 - 1])
-async def test_the_smallest_and_the_largest_token_are_accepted(http: Client, key: str, token: int) -> None:
+async def test_the_smallest_and_the_largest_token_are_accepted(
+    http: ResourceClient, key: str, token: int
+) -> None:
     assert (await http.put(key, token=token)).status == 200
     assert (await http.get(key)).headers["X-Fence-Token"] == str(token)
 
@@ -134,14 +161,16 @@ async def test_the_smallest_and_the_largest_token_are_accepted(http: Client, key
 @pytest.mark.parametrize(
     "token", ["", "0", "-1", "+1", "1.0", "1e3", "0x10", "01", "one", "٣", str(2**63), "9" * 40, "1,2", "1 2"]
 )
-async def test_a_malformed_token_is_refused_and_nothing_stored(http: Client, key: str, token: str) -> None:
+async def test_a_malformed_token_is_refused_and_nothing_stored(
+    http: ResourceClient, key: str, token: str
+) -> None:
     for answer in (await http.put(key, token=token), await http.get(key, token=token)):
         assert answer.status == 400
         assert "X-Fence-Token" in answer.json["error"]
     assert (await http.get(key)).status == 404
 
 
-async def test_a_missing_token_is_refused_and_nothing_stored(http: Client, key: str) -> None:
+async def test_a_missing_token_is_refused_and_nothing_stored(http: ResourceClient, key: str) -> None:
     answer = await http.put(key)
     assert answer.status == 400
     assert answer.json == {"error": "X-Fence-Token is missing"}
@@ -158,7 +187,7 @@ async def test_two_tokens_in_one_request_are_refused(any_resource: ResourceProce
 
 
 @pytest.mark.parametrize("seq", ["", "-1", "x", str(2**63)])
-async def test_a_malformed_sequence_number_is_refused(http: Client, key: str, seq: str) -> None:
+async def test_a_malformed_sequence_number_is_refused(http: ResourceClient, key: str, seq: str) -> None:
     answer = await http.put(key, token=1, x_fence_seq=seq)
     assert answer.status == 400
     assert "X-Fence-Seq" in answer.json["error"]
@@ -168,7 +197,7 @@ async def test_a_malformed_sequence_number_is_refused(http: Client, key: str, se
     "odd",
     ["a/b", "a//b", "/", "..", ".", "a/../b", "a?b#c", "100%", "%2F", " ", "ключ", "🔒", "a\nb", "é" * 512],
 )
-async def test_every_key_of_a_lock_is_a_key_of_the_resource(http: Client, key: str, odd: str) -> None:
+async def test_every_key_of_a_lock_is_a_key_of_the_resource(http: ResourceClient, key: str, odd: str) -> None:
     name = odd if len(odd) > 500 else f"{odd}{key}{odd}"
     assert (await http.put(name, odd.encode(), token=33)).status == 200
     answer = await http.get(name, accept="application/json")
@@ -176,7 +205,7 @@ async def test_every_key_of_a_lock_is_a_key_of_the_resource(http: Client, key: s
 
 
 @pytest.mark.parametrize("path", ["a/b", "a%2Fb", "%61%2fb"])
-async def test_spellings_of_a_path_name_one_key(http: Client, key: str, path: str) -> None:
+async def test_spellings_of_a_path_name_one_key(http: ResourceClient, key: str, path: str) -> None:
     await http.put(f"{key}/a/b", b"v", token=1)
     assert (await http.send("GET", f"/r/{key}/{path}")).body == b"v"
 
@@ -185,14 +214,14 @@ async def test_spellings_of_a_path_name_one_key(http: Client, key: str, path: st
     ("path", "complaint"),
     [("", "empty"), ("a%00b", "NUL"), ("%FF", "UTF-8"), ("k" * 1025, "longer"), ("%C3%A9" * 513, "longer")],
 )
-async def test_a_bad_key_is_refused(http: Client, path: str, complaint: str) -> None:
+async def test_a_bad_key_is_refused(http: ResourceClient, path: str, complaint: str) -> None:
     for method in ("GET", "PUT"):
         answer = await http.send(method, f"/r/{path}", {"X-Fence-Token": "1"})
         assert answer.status == 400
         assert complaint in answer.json["error"]
 
 
-async def test_other_paths_and_methods_are_refused_in_json(http: Client, key: str) -> None:
+async def test_other_paths_and_methods_are_refused_in_json(http: ResourceClient, key: str) -> None:
     assert (await http.send("GET", "/nothing")).json["error"].startswith("no such path")
     for method, path in (("POST", f"/r/{key}"), ("DELETE", f"/r/{key}"), ("PUT", "/healthz")):
         answer = await http.send(method, path)
@@ -201,14 +230,14 @@ async def test_other_paths_and_methods_are_refused_in_json(http: Client, key: st
         assert "GET" in answer.headers["Allow"]
 
 
-async def test_head_is_get_without_the_body(http: Client, key: str) -> None:
+async def test_head_is_get_without_the_body(http: ResourceClient, key: str) -> None:
     await http.put(key, b"hello", token=33)
     answer = await http.send("HEAD", f"/r/{key}")
     assert (answer.status, answer.body, answer.headers["X-Fence-Token"]) == (200, b"", "33")
 
 
 async def test_of_many_writers_at_once_each_token_is_accepted_at_most_in_order(
-    http: Client, key: str
+    http: ResourceClient, key: str
 ) -> None:
     """200 writers, each token four times: what was accepted rises strictly, and the last is the value."""
     tokens = [token for token in range(1, 51) for _ in range(4)]
@@ -221,7 +250,7 @@ async def test_of_many_writers_at_once_each_token_is_accepted_at_most_in_order(
     assert accepted[-1] == 50
 
 
-async def test_the_log_has_one_row_per_decided_write_in_order(http: Client, key: str) -> None:
+async def test_the_log_has_one_row_per_decided_write_in_order(http: ResourceClient, key: str) -> None:
     await http.put(key, b"a", token=33, x_fence_owner="alice")
     await http.put(key, b"b", token=32, x_fence_owner="bob", x_fence_seq=4)
     await http.put(key, b"a", token=33)
@@ -257,7 +286,7 @@ async def test_the_log_has_one_row_per_decided_write_in_order(http: Client, key:
     assert (await http.send("GET", "/log?after=x")).status == 400
 
 
-async def test_a_log_longer_than_a_page_is_complete(http: Client, key: str) -> None:
+async def test_a_log_longer_than_a_page_is_complete(http: ResourceClient, key: str) -> None:
     await asyncio.gather(*(http.put(f"{key}-{number}", token=1) for number in range(700)))
     rows = await http.log()
     assert sum(row["key"].startswith(key) for row in rows) == 700
@@ -265,7 +294,7 @@ async def test_a_log_longer_than_a_page_is_complete(http: Client, key: str) -> N
     assert seqs == sorted(set(seqs))
 
 
-async def test_metrics_count_what_happened(http: Client, key: str) -> None:
+async def test_metrics_count_what_happened(http: ResourceClient, key: str) -> None:
     names = [
         "resource_stale_token_rejections_total",
         'resource_writes_total{outcome="accepted"}',

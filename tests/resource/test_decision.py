@@ -3,14 +3,25 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.resource.decision import READ, Fencing, Mark, Outcome, State, Write, judge, raised
+from harness.resource.decision import (
+    READ,
+    REMEMBERED,
+    Fencing,
+    Mark,
+    Outcome,
+    State,
+    Write,
+    is_remembered,
+    judge,
+    raised,
+)
 
 tokens = st.integers(min_value=1, max_value=6)
 seqs = st.integers(min_value=0, max_value=2)
 
 
 def a_write(token: int, seq: int = 0, *, body: bytes = b"", expected: int | None = None) -> Write:
-    return Write("key", token, seq, body, body.hex(), started=0, expected=expected)
+    return Write("key", token, seq, body, body.hex().zfill(32), started=0, expected=expected)
 
 
 def test_a_write_needs_a_token_above_every_token_accepted_before() -> None:
@@ -64,15 +75,20 @@ def test_accepted_operations_never_run_backwards(operations: list[tuple[int, int
 
 
 @given(st.lists(st.tuples(tokens, seqs, st.binary(max_size=1))))
-def test_only_the_write_that_made_the_value_is_recognised_as_repeated(
+def test_what_was_accepted_is_recognised_as_repeated_and_nothing_else_is(
     writes: list[tuple[int, int, bytes]],
 ) -> None:
-    state, last = State(), None
+    state, accepted = State(), list[tuple[int, int, bytes]]()
     for token, seq, body in writes:
-        outcome, state = judge(Fencing.ON, state, a_write(token, seq, body=body))
-        assert (outcome is Outcome.REPEATED) == ((token, seq, body) == last)
+        write = a_write(token, seq, body=body)
+        before = state
+        outcome, state = judge(Fencing.ON, before, write)
+        known = (token, seq, body) in accepted[-REMEMBERED:]
+        assert (outcome is Outcome.REPEATED) == known
+        if outcome is Outcome.STALE and is_remembered(before, write):
+            assert (token, seq, body) not in accepted
         if outcome is Outcome.ACCEPTED:
-            last = token, seq, body
+            accepted.append((token, seq, body))
 
 
 @given(st.lists(st.tuples(tokens, seqs)))

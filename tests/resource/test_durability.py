@@ -12,7 +12,7 @@ import pytest
 
 from harness import resource
 from harness.resource import ResourceProcess
-from tests.resource.client import Client
+from harness.resource.client import ResourceClient
 from tests.resource.conftest import store_url
 
 KEYS = 8
@@ -30,7 +30,7 @@ class Promises:
         self.marks: dict[str, int] = {}
         self.answers = 0
 
-    async def provoke(self, client: Client, chance: random.Random, tokens: "Tokens") -> None:
+    async def provoke(self, client: ResourceClient, chance: random.Random, tokens: "Tokens") -> None:
         """Write, fenced or stale, and read with a fence, until the connection fails."""
         while True:
             key = f"key-{chance.randrange(KEYS)}"
@@ -50,7 +50,7 @@ class Promises:
                     self.refused.add((key, token))
             self.answers += 1
 
-    async def verify(self, client: Client) -> None:
+    async def verify(self, client: ResourceClient) -> None:
         rows = await client.log()
         logged = {(row["key"], row["token"]) for row in rows if row["accepted"]}
         for key, writes in self.accepted.items():
@@ -96,7 +96,7 @@ async def test_what_was_answered_under_load_holds_after_kill_9(durable: Resource
     promises, tokens = Promises(), Tokens()
     for _ in range(ROUNDS):
         goal = promises.answers + ANSWERS_PER_ROUND
-        async with Client.of(durable) as client:
+        async with ResourceClient.connect(durable.url) as client:
             writers = [
                 asyncio.create_task(promises.provoke(client, random.Random(chance.random()), tokens))
                 for _ in range(WRITERS)
@@ -108,7 +108,7 @@ async def test_what_was_answered_under_load_holds_after_kill_9(durable: Resource
             for outcome in await asyncio.gather(*writers, return_exceptions=True):
                 assert isinstance(outcome, aiohttp.ClientError), outcome
         await durable.restart()
-        async with Client.of(durable) as client:
+        async with ResourceClient.connect(durable.url) as client:
             await promises.verify(client)
     assert promises.accepted and promises.refused and promises.marks
 
@@ -116,7 +116,7 @@ async def test_what_was_answered_under_load_holds_after_kill_9(durable: Resource
 @pytest.mark.faults
 async def test_a_graceful_stop_under_load_keeps_every_answer(durable: ResourceProcess) -> None:
     promises, tokens = Promises(), Tokens()
-    async with Client.of(durable) as client:
+    async with ResourceClient.connect(durable.url) as client:
         writers = [
             asyncio.create_task(promises.provoke(client, random.Random(number), tokens))
             for number in range(WRITERS)
@@ -128,17 +128,17 @@ async def test_a_graceful_stop_under_load_keeps_every_answer(durable: ResourcePr
         await asyncio.gather(*writers, return_exceptions=True)
     assert "Traceback" not in durable.log_tail(1000)
     await durable.restart()
-    async with Client.of(durable) as client:
+    async with ResourceClient.connect(durable.url) as client:
         await promises.verify(client)
 
 
 async def test_a_restart_with_another_mode_keeps_the_marks(tmp_path: Path) -> None:
     """What ran unfenced is fenced above every token that it has seen, not only the last one."""
     store = f"sqlite:{tmp_path / 'resource.db'}"
-    async with resource.spawn(store=store, fence="off") as node, Client.of(node) as client:
+    async with resource.spawn(store=store, fence="off") as node, ResourceClient.connect(node.url) as client:
         await client.put("key", b"new", token=34)
         await client.put("key", b"old", token=33)
-    async with resource.spawn(store=store) as node, Client.of(node) as client:
+    async with resource.spawn(store=store) as node, ResourceClient.connect(node.url) as client:
         assert (await client.put("key", b"again", token=34)).json["seen"] == 34
         assert (await client.put("key", b"newer", token=35)).json == {"version": 3}
 
@@ -146,7 +146,7 @@ async def test_a_restart_with_another_mode_keeps_the_marks(tmp_path: Path) -> No
 @pytest.mark.faults
 async def test_a_full_disk_is_a_503_that_stores_nothing_and_passes() -> None:
     """Writes that do not fit fail as a whole: the mark does not rise without its value."""
-    async with resource.spawn() as node, Client.of(node) as client:
+    async with resource.spawn() as node, ResourceClient.connect(node.url) as client:
         assert (await client.put("key", b"before", token=1)).status == 200
         _, hard = limits.prlimit(node.pid, limits.RLIMIT_FSIZE)
         wal = (node.data / "resource.db-wal").stat().st_size
@@ -163,7 +163,7 @@ async def test_a_full_disk_is_a_503_that_stores_nothing_and_passes() -> None:
 
 async def test_the_log_of_changes_is_folded_into_the_database() -> None:
     """The write-ahead log starts over again and again instead of growing with every write."""
-    async with resource.spawn() as node, Client.of(node) as client:
+    async with resource.spawn() as node, ResourceClient.connect(node.url) as client:
         for _ in range(4):
             await asyncio.gather(*(client.put(f"key-{n}", b"x" * 500_000, token=1) for n in range(24)))
         written = 24 * 500_000
@@ -175,7 +175,7 @@ async def test_the_log_of_changes_is_folded_into_the_database() -> None:
 
 async def test_connections_that_the_database_ends_are_replaced(postgres_dsn: str, key: str) -> None:
     dsn = f"{postgres_dsn}&application_name={key}"
-    async with resource.spawn(store=f"postgres:{dsn}") as node, Client.of(node) as client:
+    async with resource.spawn(store=f"postgres:{dsn}") as node, ResourceClient.connect(node.url) as client:
         assert (await client.put(key, b"v", token=1)).status == 200
         administrator = await asyncpg.connect(postgres_dsn)
         ended = await administrator.fetch(

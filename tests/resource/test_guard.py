@@ -1,14 +1,20 @@
 """The client side of fencing over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+import pickle
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 
-from asyncdlock.errors import StaleFence
-from asyncdlock.fencing.http import FencedHttp, ResourceError, Value
+from asyncdlock.errors import InvalidKey, StaleFence
+from asyncdlock.fencing.http import FencedHttp, ResourceError, UnknownOutcome, Value
+from harness import resource
 from harness.resource import ResourceProcess
+from harness.resource.decision import REMEMBERED
 
 
 @pytest.fixture
@@ -97,3 +103,162 @@ def free_port() -> int:
     from harness.servers.ports import free_port
 
     return free_port()
+
+
+class LossyProxy:
+    """Passes everything on, and loses the reply of the next PUT after `meanwhile` has happened."""
+
+    def __init__(self, node: ResourceProcess, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        self._node = node
+        self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
+        self.puts = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream = await asyncio.open_connection(self._node.host, self._node.port)
+        try:
+            while True:
+                request = await _message(reader)
+                upstream.write(request)
+                reply = await _message(upstream_reader)
+                if request.startswith(b"PUT"):
+                    self.puts += 1
+                    if self._meanwhile is not None:
+                        meanwhile, self._meanwhile = self._meanwhile, None
+                        await meanwhile()
+                        return
+                writer.write(reply)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+            upstream.close()
+
+
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: *([0-9]+)", head)
+    return head + (await reader.readexactly(int(length[1])) if length else b"")
+
+
+@pytest.mark.parametrize("others", [0, 1, REMEMBERED + 1])
+async def test_a_write_whose_reply_was_lost_is_never_called_refused_when_it_was_stored(
+    any_resource: ResourceProcess, guard: FencedHttp, key: str, others: int
+) -> None:
+    """The connection was kept from an earlier call, and other holders write before the repetition."""
+
+    async def meanwhile() -> None:
+        for number in range(others):
+            await guard.put(key, b"theirs", fence=6 + number)
+
+    proxy = LossyProxy(any_resource, meanwhile)
+    async with (
+        await asyncio.start_server(proxy.serve, "127.0.0.1", 0) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        host, port = server.sockets[0].getsockname()
+        through = FencedHttp(f"http://{host}:{port}", session)
+        await through.get(key)
+        if others <= 1:
+            await through.put(key, b"mine", fence=5)
+        else:
+            with pytest.raises(UnknownOutcome) as caught:
+                await through.put(key, b"mine", fence=5)
+            assert (caught.value.key, caught.value.got) == (key, 5)
+        assert proxy.puts == 2
+    assert (await guard.get(key)).version == 1 + others
+
+
+async def test_a_repetition_that_was_never_stored_is_stale_for_certain(guard: FencedHttp, key: str) -> None:
+    await guard.put(key, b"theirs", fence=6)
+    with pytest.raises(StaleFence):
+        await guard.put(key, b"mine", fence=5, repeat=True)
+
+
+async def test_a_body_is_sent_once_and_the_repetition_is_the_guards(key: str) -> None:
+    """A connection that is always closed on the second request: one repetition, then the error."""
+    requests = 0
+
+    async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            request = await _message(reader)
+            if request.startswith(b"PUT"):
+                requests += 1
+        writer.close()
+
+    async with (
+        await asyncio.start_server(closing, "127.0.0.1", 0) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        host, port = server.sockets[0].getsockname()
+        with pytest.raises(aiohttp.ClientError):
+            await FencedHttp(f"http://{host}:{port}", session).put(key, b"v", fence=1)
+    assert requests == 2
+
+
+ANSWERS = {
+    "redirect": b"HTTP/1.1 303 See Other\r\nLocation: /healthz\r\nContent-Length: 0\r\n\r\n",
+    "page": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 18\r\n\r\n<html>login</html>",
+    "list": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]",
+    "word for a version": b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"a"}',
+    "other tag": b'HTTP/1.1 200 OK\r\nETag: "abc"\r\nX-Max-Fence: 9\r\nContent-Length: 1\r\n\r\nv',
+    "word for a fence": b'HTTP/1.1 200 OK\r\nETag: "1"\r\nX-Max-Fence: abc\r\nContent-Length: 1\r\n\r\nv',
+    "word for seen": b'HTTP/1.1 409 Conflict\r\nContent-Length: 14\r\n\r\n{"seen":"abc"}',
+    "another's 404": b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nnginx",
+}
+
+
+@asynccontextmanager
+async def answering(answer: bytes) -> AsyncIterator[FencedHttp]:
+    """A guard for something that gives one answer to everything."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                await _message(reader)
+                writer.write(answer)
+        writer.close()
+
+    async with (
+        await asyncio.start_server(serve, "127.0.0.1", 0) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        host, port = server.sockets[0].getsockname()
+        yield FencedHttp(f"http://{host}:{port}", session)
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+async def test_only_the_answer_of_a_fenced_resource_is_believed(answer: bytes) -> None:
+    async with answering(answer) as guard:
+        with pytest.raises(ResourceError):
+            await guard.put("key", b"v", fence=5)
+        with pytest.raises(ResourceError):
+            await guard.get("key", fence=5)
+        with pytest.raises(ResourceError):
+            await guard.get("key")
+
+
+async def test_a_weak_tag_is_a_version_as_well() -> None:
+    answer = (
+        b'HTTP/1.1 200 OK\r\nETag: W/"3"\r\nX-Max-Fence: 5\r\nX-Fence-Token: 2\r\nContent-Length: 1\r\n\r\nv'
+    )
+    async with answering(answer) as guard:
+        assert await guard.get("key", fence=5) == Value(b"v", fence=2, max_fence=5, version=3)
+
+
+async def test_a_fenced_read_of_a_resource_that_does_not_fence_reads_is_an_error(key: str) -> None:
+    async with resource.spawn(store="memory", fence="writes") as node, aiohttp.ClientSession() as session:
+        guard = FencedHttp(node.url, session)
+        with pytest.raises(ResourceError, match="does not fence reads"):
+            await guard.get(key, fence=7)
+
+
+async def test_an_error_of_the_guard_survives_pickling() -> None:
+    error = pickle.loads(pickle.dumps(UnknownOutcome("key", seen=6, got=5)))
+    assert (error.key, error.seen, error.got) == ("key", 6, 5)
+    assert "'key'" in str(error)
+
+
+async def test_a_key_that_is_no_text_is_refused_before_anything_is_sent(guard: FencedHttp) -> None:
+    with pytest.raises(InvalidKey):
+        await guard.put("\ud800", b"v", fence=1)

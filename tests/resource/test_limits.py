@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from harness.resource import ResourceProcess
-from tests.resource.client import Client, exchange
+from harness.resource.client import ResourceClient
+from tests.resource.client import exchange
 from tests.resource.conftest import running
 
 LIMIT = 100_000
@@ -22,8 +23,8 @@ def strict() -> Iterator[ResourceProcess]:
 
 
 @pytest.fixture
-async def client(strict: ResourceProcess) -> AsyncIterator[Client]:
-    async with Client.of(strict) as client:
+async def client(strict: ResourceProcess) -> AsyncIterator[ResourceClient]:
+    async with ResourceClient.connect(strict.url) as client:
         yield client
 
 
@@ -46,13 +47,15 @@ async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
         await asyncio.sleep(0)
 
 
-async def test_a_body_of_the_limit_is_stored_and_one_byte_more_is_not(client: Client, key: str) -> None:
+async def test_a_body_of_the_limit_is_stored_and_one_byte_more_is_not(
+    client: ResourceClient, key: str
+) -> None:
     assert (await client.put(key, b"x" * (LIMIT + 1), token=1)).status == 413
     assert (await client.get(key)).status == 404
     assert (await client.put(key, b"x" * LIMIT, token=1)).status == 200
 
 
-async def test_a_body_of_unknown_length_is_cut_off_at_the_limit(client: Client, key: str) -> None:
+async def test_a_body_of_unknown_length_is_cut_off_at_the_limit(client: ResourceClient, key: str) -> None:
     answer = await client.put(key, pieces(*[b"x" * 1000] * 101), token=1)
     assert answer.status == 413
     assert answer.json == {"error": f"the body is larger than {LIMIT} bytes"}
@@ -68,7 +71,7 @@ async def test_a_body_announced_too_large_is_refused_before_it_is_sent(
 
 
 async def test_a_body_that_does_not_come_is_a_408_and_nothing_stored(
-    strict: ResourceProcess, client: Client, key: str
+    strict: ResourceProcess, client: ResourceClient, key: str
 ) -> None:
     reply = await exchange(strict, put(key, "Content-Length: 10", body=b"half"))
     assert reply.startswith(b"HTTP/1.1 408 ")
@@ -99,7 +102,7 @@ async def test_headers_that_do_not_come_end_the_connection(strict: ResourceProce
 
 
 async def test_a_client_that_leaves_within_its_body_has_stored_nothing(
-    strict: ResourceProcess, client: Client, key: str
+    strict: ResourceProcess, client: ResourceClient, key: str
 ) -> None:
     before = await client.metric('resource_writes_total{outcome="invalid"}')
     _, writer = await asyncio.open_connection(strict.host, strict.port)
@@ -139,7 +142,7 @@ async def test_a_client_that_asks_first_is_told_to_continue(strict: ResourceProc
     writer.close()
 
 
-async def test_an_owner_must_be_short_text(client: Client, strict: ResourceProcess, key: str) -> None:
+async def test_an_owner_must_be_short_text(client: ResourceClient, strict: ResourceProcess, key: str) -> None:
     assert (await client.put(key, token=1, x_fence_owner="o" * 257)).status == 400
     reply = await exchange(
         strict, put(key, "Connection: close", "Content-Length: 0")[:-2] + b"X-Fence-Owner: \xff\r\n\r\n"
@@ -149,7 +152,7 @@ async def test_an_owner_must_be_short_text(client: Client, strict: ResourceProce
 
 
 async def test_a_reader_that_leaves_within_the_log_hurts_nobody(
-    any_resource: ResourceProcess, http: Client, key: str
+    any_resource: ResourceProcess, http: ResourceClient, key: str
 ) -> None:
     """The log is longer than what fits into the buffers of a connection."""
     long_key, owner = key.ljust(1000, "x"), "o" * 250
@@ -165,7 +168,7 @@ async def test_a_reader_that_leaves_within_the_log_hurts_nobody(
 
 
 async def test_slow_clients_do_not_hold_up_the_others(
-    strict: ResourceProcess, client: Client, key: str
+    strict: ResourceProcess, client: ResourceClient, key: str
 ) -> None:
     slow = [
         asyncio.create_task(exchange(strict, put(f"{key}-slow", "Content-Length: 10", body=b"half")))

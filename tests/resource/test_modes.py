@@ -5,16 +5,19 @@ from collections.abc import AsyncIterator
 import pytest
 
 from harness import resource
-from tests.resource.client import Client
+from harness.resource.client import ResourceClient
 
 
 @pytest.fixture
-async def writes_only() -> AsyncIterator[Client]:
-    async with resource.spawn(store="memory", fence="writes") as node, Client.of(node) as client:
+async def writes_only() -> AsyncIterator[ResourceClient]:
+    async with (
+        resource.spawn(store="memory", fence="writes") as node,
+        ResourceClient.connect(node.url) as client,
+    ):
         yield client
 
 
-async def test_fence_off_lets_the_stale_writer_corrupt_the_value(unfenced: Client, key: str) -> None:
+async def test_fence_off_lets_the_stale_writer_corrupt_the_value(unfenced: ResourceClient, key: str) -> None:
     """The unsafe baseline: two accepted writers, the older one last."""
     assert (await unfenced.put(key, b"new", token=34)).status == 200
     assert (await unfenced.put(key, b"old", token=33)).status == 200
@@ -26,25 +29,27 @@ async def test_fence_off_lets_the_stale_writer_corrupt_the_value(unfenced: Clien
     ]
 
 
-async def test_fence_off_records_a_write_without_a_token_as_token_0(unfenced: Client, key: str) -> None:
+async def test_fence_off_records_a_write_without_a_token_as_token_0(
+    unfenced: ResourceClient, key: str
+) -> None:
     assert (await unfenced.put(key, b"v")).status == 200
     assert "X-Fence-Token" not in (await unfenced.get(key)).headers
     assert [row["token"] for row in await unfenced.log_of(key)] == [0]
 
 
-async def test_fence_off_still_refuses_a_malformed_token(unfenced: Client, key: str) -> None:
+async def test_fence_off_still_refuses_a_malformed_token(unfenced: ResourceClient, key: str) -> None:
     assert (await unfenced.put(key, b"v", token="x")).status == 400
     assert (await unfenced.get(key)).status == 404
 
 
-async def test_fence_off_ignores_the_tokens_of_reads(unfenced: Client, key: str) -> None:
+async def test_fence_off_ignores_the_tokens_of_reads(unfenced: ResourceClient, key: str) -> None:
     await unfenced.put(key, b"v", token=34)
     answer = await unfenced.get(key, token=33)
     assert (answer.status, answer.headers["X-Max-Fence"]) == (200, "34")
     assert (await unfenced.get(key, token=99)).headers["X-Max-Fence"] == "34"
 
 
-async def test_fencing_writes_only_still_loses_an_update(writes_only: Client, key: str) -> None:
+async def test_fencing_writes_only_still_loses_an_update(writes_only: ResourceClient, key: str) -> None:
     """33 reads v0 and pauses, 34 reads v0, 33 writes (acknowledged), 34 overwrites it unseen."""
     await writes_only.put(key, b"v0", token=32)
     assert (await writes_only.get(key, token=33)).body == b"v0"
@@ -55,7 +60,7 @@ async def test_fencing_writes_only_still_loses_an_update(writes_only: Client, ke
     assert (await writes_only.get(key, token=1)).body == b"v0+34"
 
 
-async def test_check_and_set_needs_no_token_when_fencing_is_off(unfenced: Client, key: str) -> None:
+async def test_check_and_set_needs_no_token_when_fencing_is_off(unfenced: ResourceClient, key: str) -> None:
     created = await unfenced.put(key, b"1", if_none_match="*")
     assert (created.status, created.headers["ETag"]) == (200, '"1"')
     updated = await unfenced.put(key, b"2", if_match=created.headers["ETag"])
@@ -63,7 +68,9 @@ async def test_check_and_set_needs_no_token_when_fencing_is_off(unfenced: Client
     assert (await unfenced.get(key)).headers["ETag"] == '"2"'
 
 
-async def test_check_and_set_lets_one_of_two_writers_of_a_version_win(unfenced: Client, key: str) -> None:
+async def test_check_and_set_lets_one_of_two_writers_of_a_version_win(
+    unfenced: ResourceClient, key: str
+) -> None:
     await unfenced.put(key, b"base")
     assert (await unfenced.put(key, b"first", if_match='"1"')).status == 200
     second = await unfenced.put(key, b"second", if_match='"1"')
@@ -74,7 +81,7 @@ async def test_check_and_set_lets_one_of_two_writers_of_a_version_win(unfenced: 
     assert [row["outcome"] for row in await unfenced.log_of(key)] == ["accepted", "accepted", "conflict"]
 
 
-async def test_a_condition_on_a_key_never_written(unfenced: Client, key: str) -> None:
+async def test_a_condition_on_a_key_never_written(unfenced: ResourceClient, key: str) -> None:
     refused = await unfenced.put(key, b"v", if_match='"1"')
     assert (refused.status, refused.json["version"]) == (412, 0)
     assert (await unfenced.get(key)).status == 404
@@ -82,7 +89,7 @@ async def test_a_condition_on_a_key_never_written(unfenced: Client, key: str) ->
     assert (await unfenced.put(key, b"w", if_none_match="*")).status == 412
 
 
-async def test_with_fencing_a_condition_comes_on_top_of_the_token(http: Client, key: str) -> None:
+async def test_with_fencing_a_condition_comes_on_top_of_the_token(http: ResourceClient, key: str) -> None:
     await http.get(key, token=5)
     assert (await http.put(key, b"v", token=5, if_none_match="*")).status == 200
     assert (await http.put(key, b"w", token=4, if_match='"1"')).status == 409
@@ -104,6 +111,8 @@ async def test_with_fencing_a_condition_comes_on_top_of_the_token(http: Client, 
         {"if_match": '"1"', "if_none_match": "*"},
     ],
 )
-async def test_a_malformed_condition_is_refused(http: Client, key: str, headers: dict[str, str]) -> None:
+async def test_a_malformed_condition_is_refused(
+    http: ResourceClient, key: str, headers: dict[str, str]
+) -> None:
     assert (await http.put(key, b"v", token=1, **headers)).status == 400
     assert (await http.get(key)).status == 404

@@ -28,7 +28,7 @@ print(child.pid, flush=True)
 time.sleep(1000)
 """
 
-_UP = "import sys; from harness.cli import main; sys.exit(main(['servers', 'up', *sys.argv[1:]]))"
+_UP = "import sys; from harness.cli.main import main; sys.exit(main(['servers', 'up', *sys.argv[1:]]))"
 
 
 def is_running(pid: int) -> bool:

@@ -1,6 +1,7 @@
 """?topology=cluster: every lock on the node of its slot; sharded messages; moves and failovers."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -9,8 +10,8 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster as RedisPyCluster
 
 import asyncdlock
-from asyncdlock import InvalidKey, LockClient
-from asyncdlock.backends.redis.keys import companion, fence_key
+from asyncdlock import LockClient
+from asyncdlock.backends.redis.keys import fence_key
 from asyncdlock.types import Claim, LeaseState
 from harness import servers
 from harness.servers import RedisCluster, RedisNode
@@ -73,20 +74,14 @@ async def test_locks_on_every_shard(shared: RedisCluster, stored: RedisPyCluster
 
 @pytest.mark.parametrize(
     "key",
-    ["plain", "{tag}:rest", "a{tag}b", "{a}{b}", "{}empty", "a{b", "a}b", "}{", "{{x}}", "ключ {тег}", "a b"],
+    [
+        *("plain", "{tag}:rest", "a{tag}b", "{a}{b}", "{}empty", "a{b", "a}b", "}{", "{{x}}", "ключ {тег}"),
+        *("a b", "{tag}", "{}", "fence:{tag}", "tagged:{tag}", "escaped:{a%7Db}"),
+    ],
 )
 async def test_keys_with_braces_keep_lock_and_companions_in_one_slot(shared: RedisCluster, key: str) -> None:
-    """Or are refused before anything is sent, where no such names exist."""
-    node = shared[0]
-    slots = {
-        await node.command("CLUSTER", "KEYSLOT", name)
-        for name in (key, *(companion(prefix, key) for prefix in ("fence", "queue", "sessions")))
-    }
+    """Whatever the key: each of its verbs is one script, which a cluster runs within one slot only."""
     async with fifo(shared) as one, fifo(shared) as two:
-        if len(slots) > 1:
-            with pytest.raises(InvalidKey, match="braces"):
-                await one.acquire(key)
-            return
         holder = await one.acquire(key)
         async with waiters(two, key, 2) as tasks:
             await asyncio.sleep(0.05)
@@ -113,6 +108,35 @@ async def test_waiters_are_served_in_order_and_told_by_sharded_messages(shared: 
 
         await eventually(no_channels, "channels of a key that nobody waits for any more are left")
         assert await node.command("EXISTS", "queue:{hot}", "sessions:{hot}", "hot") == 0
+
+
+@pytest.mark.parametrize("handoffs", [0, 256])
+async def test_no_channel_outlasts_those_who_waited(shared: RedisCluster, handoffs: int) -> None:
+    """Also when the lock was granted, or the wait given up, before the queue was joined."""
+
+    async def channels() -> int:
+        return sum([len(await node.command("PUBSUB", "SHARDCHANNELS")) for node in shared.primaries])
+
+    chance = random.Random(1)
+    async with client_of(shared, local_handoffs=handoffs) as one, client_of(shared) as two:
+        for number in range(200):
+            key = f"job:{number}"
+            holder = await two.acquire(key, ttl=600.0)
+            asking = asyncio.create_task(one.acquire(key, ttl=600.0))
+            for _ in range(chance.randrange(12)):
+                await asyncio.sleep(0)
+            if chance.random() < 0.5:
+                asking.cancel()
+            await asyncio.sleep(chance.random() * 0.001)
+            await holder.release()
+            await asyncio.wait([asking])
+            if not asking.cancelled():
+                await (await asking).release()
+
+        async def none() -> bool:
+            return await channels() == 0
+
+        await eventually(none, "no channel is subscribed")
 
 
 async def test_waiters_come_and_go_on_many_keys_at_once(shared: RedisCluster) -> None:
@@ -144,7 +168,7 @@ async def test_many_locks_over_many_slots_renew_together(
             await stored.pexpire(key, 60_000)
         taken = keys[7]
         await stored.set(taken, "a stranger")
-        states = await client.backend.renew([handle.grant for handle in handles])
+        states = await client._backend.renew([handle._holding.grant for handle in handles])
         for key, state in zip(keys, states, strict=True):
             assert state is (LeaseState.LOST if key == taken else LeaseState.RENEWED)
             assert await stored.pttl(key) > 500_000 or key == taken
@@ -260,11 +284,11 @@ async def test_waiters_whose_shard_fails_over_wait_on_in_their_places(replicated
             await replicated_so_far(failing, "k")
             failing.kill()
             by_session = {claim.session: claim for claim in (Claim("k", owner, 600.0) for owner in queued)}
-            ours = by_session.pop(holder.claim.session)
+            ours = by_session.pop(holder._holding.grant.claim.session)
             (others,) = by_session.values()
             async with waiters(two, "k", 3, ttl=600.0) as late, asyncio.timeout(PATIENT):
-                await backend_of(one)._queue.listen(ours)
-                await backend_of(two)._queue.listen(others)
+                await backend_of(one)._messages.listen(ours)
+                await backend_of(two)._messages.listen(others)
                 assert await holder.release()
                 served = await hold_in_turn([*mine, *theirs, *late])
         assert [handle.owner for handle in served[:10]] == queued

@@ -3,10 +3,15 @@
 import asyncio
 from typing import assert_type
 
+from prometheus_client import CollectorRegistry
+
 import asyncdlock
 
 
 async def main() -> None:
+    assert_type(asyncdlock.__version__, str)
+    assert_type(asyncdlock.connect("memory://quiet", metrics=False), asyncdlock.LockClient)
+    asyncdlock.connect("memory://apart", metrics=CollectorRegistry())
     async with asyncdlock.connect("memory://typing", max_hold=60.0) as locks:
         assert_type(locks, asyncdlock.LockClient)
         assert_type(locks.capabilities, asyncdlock.Capabilities)
@@ -19,13 +24,14 @@ async def main() -> None:
         assert_type(handle.fence, int)
         assert_type(handle.ttl, float)
         assert_type(handle.acquired_at, float)
+        assert_type(handle.expires_at, float)
         assert_type(handle.held, bool)
         assert_type(handle.remaining(), float)
         handle.check()
         await handle.renew()
         lost = asyncio.create_task(handle.wait_lost())
         assert_type(await handle.release(), bool)
-        lost.cancel()
+        assert_type(await lost, bool)
         tried = await locks.try_acquire("key", ttl=10)
         assert_type(tried, asyncdlock.Handle | None)
         if tried is not None:
@@ -47,6 +53,8 @@ async def main() -> None:
             raise timeout from None
         except asyncdlock.BackendError as failed:
             assert_type(failed.definite, bool)
+            assert_type(failed.key, str | None)
+            assert_type(failed.fence, int | None)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,156 @@
+"""FencedEndpoints (ASGI) and `fenced` (aiohttp): one line protects the endpoints that write."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from asyncdlock.errors import StaleFence
+from asyncdlock.fencing.aiohttp import fenced
+from asyncdlock.fencing.asgi import FencedEndpoints
+from asyncdlock.fencing.marks import MemoryMarks
+from asyncdlock.fencing.signed import FenceSigner
+
+SIGNER = FenceSigner({"1": b"a secret of sixteen"})
+
+
+class Service:
+    """Endpoints that write down who wrote, and can be made to wait in the middle."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.entered = asyncio.Event()
+
+    async def write(self, body: str) -> None:
+        self.entered.set()
+        await self.go_on.wait()
+        self.written.append(body)
+
+    async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "PUT":
+            await self.write((await receive())["body"].decode())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async def aiohttp(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "PUT":
+            await self.write(await request.text())
+        return web.Response(body=b"done")
+
+
+Ask = Callable[..., Awaitable[tuple[int, Any]]]
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture(params=["asgi", "aiohttp"])
+async def make(request: pytest.FixtureRequest, service: Service) -> Any:
+    """`await make(**options)` gives a function that sends a request and returns status and body."""
+    closing: list[Callable[[], Awaitable[None]]] = []
+
+    async def make(**options: Any) -> Ask:
+        if request.param == "asgi":
+            app = FencedEndpoints(service.asgi, marks=MemoryMarks(), **options)
+            asgi = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
+            closing.append(asgi.aclose)
+
+            async def ask(method: str, path: str, body: str = "", *fences: str) -> tuple[int, Any]:
+                headers = [("X-Fence-Token", fence) for fence in fences]
+                reply = await asgi.request(method, path, content=body, headers=headers)
+                return reply.status_code, reply.json() if reply.status_code != 200 else reply.text
+
+            return ask
+        application = web.Application(middlewares=[fenced(MemoryMarks(), **options)])
+        application.router.add_route("*", "/{tail:.*}", service.aiohttp)
+        client = TestClient(TestServer(application))
+        await client.start_server()
+        closing.append(client.close)
+
+        async def ask_aiohttp(method: str, path: str, body: str = "", *fences: str) -> tuple[int, Any]:
+            headers = [("X-Fence-Token", fence) for fence in fences]
+            async with client.request(method, path, data=body, headers=headers) as reply:
+                return reply.status, await (reply.json() if reply.status != 200 else reply.text())
+
+        return ask_aiohttp
+
+    yield make
+    for close in closing:
+        await close()
+
+
+async def test_a_stale_write_never_reaches_the_endpoint(make: Any, service: Service) -> None:
+    ask = await make()
+    assert await ask("PUT", "/a", "33", "33") == (200, "done")
+    assert await ask("PUT", "/a", "34", "34") == (200, "done")
+    assert await ask("PUT", "/a", "late", "33") == (
+        409,
+        {"error": "stale fencing token", "seen": 34, "got": 33},
+    )
+    assert await ask("PUT", "/b", "another key", "1") == (200, "done")
+    assert service.written == ["33", "34", "another key"]
+
+
+async def test_the_same_holder_may_write_again(make: Any, service: Service) -> None:
+    ask = await make()
+    for body in ("one", "two"):
+        assert (await ask("PUT", "/a", body, "7"))[0] == 200
+    assert service.written == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("fences", "status"),
+    [((), 428), (("x",), 400), (("0",), 400), (("-1",), 400), (("9" * 19,), 400), (("1", "2"), 400)],
+)
+async def test_a_write_without_a_proper_fence_is_refused(
+    make: Any, service: Service, fences: tuple[str, ...], status: int
+) -> None:
+    ask = await make()
+    assert (await ask("PUT", "/a", "body", *fences))[0] == status
+    assert service.written == []
+
+
+async def test_reads_and_what_has_no_key_pass(make: Any, service: Service) -> None:
+    ask = await make(key_of=lambda _: None)
+    assert await ask("GET", "/a") == (200, "done")
+    assert await ask("PUT", "/a", "unguarded") == (200, "done")
+
+
+async def test_a_newer_holder_waits_for_the_one_that_is_inside(make: Any, service: Service) -> None:
+    """A check before the write would let 34 write in the middle of 33, and 33 overwrite it."""
+    ask = await make()
+    service.go_on.clear()
+    old = asyncio.create_task(ask("PUT", "/a", "33", "33"))
+    await service.entered.wait()
+    new = asyncio.create_task(ask("PUT", "/a", "34", "34"))
+    done, _ = await asyncio.wait({old, new}, timeout=0.2)
+    assert not done
+    service.go_on.set()
+    assert [(await old)[0], (await new)[0]] == [200, 200]
+    assert service.written == ["33", "34"]
+
+
+async def test_signed_fences(make: Any, service: Service) -> None:
+    ask = await make(signer=SIGNER)
+    assert (await ask("PUT", "/a", "burn it", str(2**63 - 1)))[0] == 403
+    assert (await ask("PUT", "/a", "for another key", SIGNER.sign("/b", 9)))[0] == 403
+    assert (await ask("PUT", "/a", "fine", SIGNER.sign("/a", 9)))[0] == 200
+    assert service.written == ["fine"]
+
+
+async def test_marks_keep_nothing_for_requests_that_are_over() -> None:
+    marks = MemoryMarks()
+    async with marks.admit("a", 7):
+        pass
+    with pytest.raises(StaleFence):
+        async with marks.admit("a", 6):
+            pass
+    assert marks._turns == {}

@@ -1,0 +1,55 @@
+"""The catalogue: every installation starts as it says, and a backend in it is known everywhere."""
+
+from pathlib import Path
+
+import pytest
+
+import asyncdlock
+from asyncdlock.backend import schemes
+from harness.servers.catalogue import BACKENDS, INSTALLATIONS, SHARED
+from tests.cli.program import harness
+from tests.contract.cases import CASES
+
+ROOT = Path(__file__).parents[2]
+PAGES = {"redis-queue": "redis"}
+"""Backends that are described on another's page."""
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+async def test_a_backend_starts_in_every_form_and_takes_a_lock_of_its_shortest_ttl(name: str) -> None:
+    one = INSTALLATIONS[name]
+    for durable in (False, True):
+        async with one.start(tuned=True, durable=durable) as server:
+            assert server.url.startswith(f"{name}://")
+            # A query, as patience with a server that is gone must be understood by the backend.
+            url = f"{server.url}?{'&'.join(one.impatience)}" if one.impatience else server.url
+            async with asyncdlock.connect(url) as client:
+                assert client.capabilities.min_ttl <= one.shortest_ttl
+                handle = await client.acquire("key", ttl=max(one.shortest_ttl, 2.0))
+                assert await handle.release()
+            assert not server.died()
+            for node in server.nodes[:1]:
+                node.kill()
+                assert server.died()
+
+
+@pytest.mark.parametrize("name", [name for name in INSTALLATIONS if name not in BACKENDS])
+async def test_another_topology_keeps_the_scheme_of_its_backend(name: str) -> None:
+    async with INSTALLATIONS[name].start() as server:
+        scheme = server.url.partition("://")[0]
+        assert scheme in SHARED
+        assert len(server.nodes) > 1
+
+
+def test_every_backend_is_registered_under_contract_and_described() -> None:
+    assert {case.name for case in CASES} == set(BACKENDS)
+    assert set(BACKENDS) <= set(schemes())
+    for name in SHARED:
+        assert (ROOT / "docs" / "backends" / f"{PAGES.get(name, name)}.md").is_file(), name
+
+
+async def test_the_command_line_offers_what_the_catalogue_holds() -> None:
+    run, up = await harness("--help"), await harness("servers", "--help")
+    assert "{" + ",".join(BACKENDS) + "}" in run.stdout.replace("\n", "").replace(" ", "")
+    for name, one in INSTALLATIONS.items():
+        assert (f"{name:<12}{one.about}" in up.stdout) is (one.build is not None)
