@@ -113,16 +113,17 @@ async def compete(
     )
 
 
-async def run_in_process(job: Work, worker: str = "bench.worker") -> Tally:
-    """Let a process of its own do the work; `worker` is the module that it runs.
+async def run_in_process(job: Work, *subjects: str) -> Tally:
+    """Let a process of its own do the work; `subjects` (`module:name`) are known to it beside the usual.
 
     :raises RuntimeError: it failed; carries what it said.
     """
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        worker,
+        "bench.worker",
         json.dumps(asdict(job)),
+        *subjects,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

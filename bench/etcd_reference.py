@@ -26,7 +26,8 @@ from bench.figures import Figures, figures, medians, remark
 from bench.save import RESULTS, save_and_show
 from bench.subjects import Subject
 from bench.work import Work
-from harness import environment, servers
+from harness import servers
+from harness.report import environment
 from harness.servers import EtcdNode
 
 _RAMP = 1.0  # leases are granted, queues are filled
@@ -96,7 +97,7 @@ async def compete(server: EtcdNode, subject: str, workload: Workload, seconds: f
         hot=workload.hot,
         ramp=_RAMP,
     )
-    tally = await run_in_process(job, "bench.etcd_worker")
+    tally = await run_in_process(job, "bench.etcd_subjects:ON_OWN_KEYS")
     server_cpu = sum(process.cpu_times()[:2]) - before
     return figures([tally], hot=workload.hot, server_cpu=server_cpu, server_commands=await _messages(server))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.verdict import judge
 from bench.work import Tally
-from harness.checkers import Verdict, worst
+from harness.judge.checkers import Verdict, worst
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import gc
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,16 @@ import psutil
 import uvloop
 
 from bench.save import RESULTS, save_and_show
-from harness import environment, pacer
-from harness.clock import now
 from harness.config import RunConfig
-from harness.distribution import Distribution
-from harness.fleet import Progress
 from harness.history import HistoryWriter, Row
-from harness.recorder import Recorder
-from harness.run import run_load
-from harness.runner import Runner
+from harness.history.distribution import Distribution
+from harness.history.recorder import Recorder
+from harness.load import pacer
+from harness.load.clock import now
+from harness.load.fleet import Progress
+from harness.load.run import run_load
+from harness.load.runner import Runner
+from harness.report import environment
 
 _MEGABYTE = 1_000_000
 
@@ -78,7 +80,7 @@ async def waiting(contenders: int, folder: Path) -> dict[str, Any]:
         members = [
             child
             for child in psutil.Process().children(recursive=True)
-            if "harness.member" in " ".join(child.cmdline())
+            if "harness.load.member" in " ".join(child.cmdline())
         ]
         memory = sum(member.memory_info().rss for member in members) / _MEGABYTE
         peak.update(waiting=progress.waiting, megabytes=max(memory, peak["megabytes"]))
@@ -93,8 +95,13 @@ async def waiting(contenders: int, folder: Path) -> dict[str, Any]:
         out=str(folder),
     )
     finished = await run_load(config, observe=look)
-    arrived = finished.summary["arrivals"]
-    return {"contenders": contenders, **peak, "arrivals": arrived, "verdict": finished.summary["verdict"]}
+    summary = finished.summary
+    return {
+        "contenders": contenders,
+        **peak,
+        "arrivals": asdict(summary.arrivals),
+        "verdict": summary.verdict,
+    }
 
 
 async def measure(rate: int, seconds: float, contenders: int) -> dict[str, Any]:

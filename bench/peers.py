@@ -17,7 +17,8 @@ from bench.figures import Figures, medians
 from bench.results import write
 from bench.save import RESULTS
 from bench.subjects import OURS, PEERS, Raw
-from harness import environment, servers
+from harness import servers
+from harness.report import environment
 
 
 async def contest(

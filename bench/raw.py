@@ -45,6 +45,9 @@ class RawConnection(asyncio.Protocol):
             done += keys
         return done, time.perf_counter() - started
 
+    def close(self) -> None:
+        self._transport.close()
+
     async def _exchange(self, requests: bytes, replies: int) -> None:
         self._expected = replies
         self._done = asyncio.get_running_loop().create_future()

@@ -19,10 +19,12 @@ import psutil
 import uvloop
 
 import asyncdlock
+from asyncdlock._inside import backend_of, counts_of
 from bench.contest import TWO_CORES, Placement
 from bench.peers import say, server_version
 from bench.save import RESULTS, save_and_show
-from harness import environment, servers
+from harness import servers
+from harness.report import environment
 from harness.servers import RedisNode
 
 BOUND = 10.0
@@ -65,14 +67,14 @@ async def measure(server: RedisNode, case: Case, *, count: int, ttl: float, thir
     process = psutil.Process(server.pid)
     async with asyncdlock.connect(server.url.replace("redis", case.scheme, 1)) as locks:
         handles = await _take(locks, count, over=ttl / 3 if case.spread else 0.0, ttl=ttl)
-        renewed, commands = _renewed(locks), locks.backend.commands
+        renewed, commands = _renewed(locks), backend_of(locks).commands
         server_cpu, cpu, began = sum(process.cpu_times()[:2]), time.process_time(), time.perf_counter()
         await asyncio.sleep(thirds * ttl / 3)
         cpu = time.process_time() - cpu
         seconds = time.perf_counter() - began
         server_cpu = sum(process.cpu_times()[:2]) - server_cpu
         renewals = _renewed(locks) - renewed
-        commands = locks.backend.commands - commands
+        commands = backend_of(locks).commands - commands
         lost = sum(not handle.held for handle in handles)
         await asyncio.gather(*(handle.release() for handle in handles))
     return Cost(
@@ -102,7 +104,7 @@ async def _take(
 
 
 def _renewed(locks: asyncdlock.LockClient) -> int:
-    return locks.metrics.renewals["renewed"]
+    return counts_of(locks).renewals["renewed"]
 
 
 async def run(placement: Placement, *, count: int, ttl: float, thirds: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 import asyncdlock
+from asyncdlock._inside import backend_of
 
 LEASE = 10.0
 
@@ -76,7 +77,7 @@ class Ours(Subject):
 
     @property
     def commands(self) -> int:
-        return self._client.backend.commands
+        return backend_of(self._client).commands
 
 
 class Spin(Ours):

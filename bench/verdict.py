@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import count
 
 from bench.work import Tally
-from harness.checkers import Verdict, run_checks, worst
 from harness.history import Decision, History, Row
+from harness.judge.checkers import Verdict, run_checks, worst
 
 _JUDGED = ("exclusion", "fence_order")
 

@@ -17,7 +17,8 @@ from bench.figures import Figures, figures, medians
 from bench.save import RESULTS, save_and_show
 from bench.work import Work
 from bench.zookeeper_subjects import ALL, Kazoo
-from harness import environment, servers
+from harness import servers
+from harness.report import environment
 
 _CONTENDERS = 50
 _WORKLOADS = {"own keys, 50 contenders": False, "hot key, 50 contenders": True}
@@ -40,7 +41,7 @@ async def compare(rounds: int, seconds: float) -> dict[str, Any]:
                         hot=hot,
                         ramp=1.0,
                     )
-                    tally = await run_in_process(job, "bench.zookeeper_worker")
+                    tally = await run_in_process(job, "bench.zookeeper_subjects:ALL")
                 measured[workload, subject.name].append(
                     figures([tally], hot=hot, server_cpu=0.0, server_commands=0)
                 )

@@ -1,0 +1,63 @@
+"""What the gate runs, by parts: `nox -l` lists them, `nox -s tests-3.13` runs one."""
+
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["lint", "types", "tests"]
+nox.options.error_on_missing_interpreters = False
+
+QUICKSTART = Path(__file__).parent / "examples" / "quickstart.py"
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+
+
+@nox.session(tags=["static"])
+def lint(session: nox.Session) -> None:
+    """ruff: rules and format."""
+    session.install("ruff>=0.8")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session(tags=["static"])
+def types(session: nox.Session) -> None:
+    """mypy --strict over the product, its tests and its benchmarks."""
+    session.install("-e", ".[dev]")
+    session.run("mypy")
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """The README's test command; arguments go to pytest."""
+    session.install("-e", ".[dev]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session(python=["3.12", "3.13", "3.14"])
+def eager(session: nox.Session) -> None:
+    """The suite with eager tasks: whatever starts a task before its fields exist fails here."""
+    session.install("-e", ".[dev]")
+    session.run("pytest", *session.posargs, env={"ASYNCDLOCK_TASKS": "eager"})
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Which lines of the library its own tests reach."""
+    session.install("-e", ".[dev]", "pytest-cov>=5")
+    session.run(
+        "pytest",
+        *("tests/core", "tests/contract", "tests/redis_queue", "tests/redlock", "tests/backends"),
+        *("--cov=asyncdlock", "--cov-report=term-missing:skip-covered"),
+        *session.posargs,
+    )
+
+
+@nox.session(python=PYTHONS)
+def wheel(session: nox.Session) -> None:
+    """The built wheel by itself: imported and used from an empty folder."""
+    session.install("build")
+    folder = session.create_tmp()
+    session.run("python", "-m", "build", "--wheel", "--outdir", folder)
+    session.install(*map(str, Path(folder).glob("*.whl")))
+    session.chdir(folder)
+    session.run("python", str(QUICKSTART))
