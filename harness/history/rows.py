@@ -57,7 +57,8 @@ class Row:
     releasing: int | None = None
     """Just before `release`: until then the holder relied on the lock."""
     valid_until: int | None = None
-    """Until when the lock had promised to hold, as the handle knew just before `release`."""
+    """Until when the lock had promised to hold, as the handle knew just before `release`, or else when it
+    was granted."""
 
 
 BODY = "{id} {owner}"

@@ -9,6 +9,7 @@ from asyncdlock import AcquireTimeout, LockClient, LockError
 from asyncdlock.handle import Handle
 from harness.lab.event import Say
 from harness.lab.track import PATIENCE
+from harness.load.pacer import NANOSECONDS
 from harness.load.writer import FencedWriter
 
 
@@ -79,7 +80,8 @@ class Actor:
         """Take over a handle that was obtained elsewhere."""
         self._handle = handle
         remaining = round(handle.remaining(), 6)
-        self.say("granted", key=self.key, fence=handle.fence, owner=handle.owner, remaining=remaining)
+        told = {"key": self.key, "fence": handle.fence, "owner": handle.owner, "remaining": remaining}
+        self.say("granted", **told, valid_until=_valid_until(handle))
         return handle
 
     async def write(self, body: str, *, fenced: bool = True) -> str:
@@ -98,12 +100,13 @@ class Actor:
 
         :raises LockError: the server failed; said before.
         """
+        valid_until = _valid_until(self.handle)  # the renewals included
         try:
             owned = await self.handle.release()
         except LockError as error:
             self.say("failed", error=str(error))
             raise
-        self.say("released", owned=owned)
+        self.say("released", owned=owned, valid_until=valid_until)
         return owned
 
     async def leave(self) -> None:
@@ -116,3 +119,8 @@ class Actor:
         self.say("pausing", seconds=seconds)
         time.sleep(seconds)
         self.say("resumed")
+
+
+def _valid_until(handle: Handle) -> int:
+    """Until when the lock promised to hold, in nanoseconds of the events' clock."""
+    return int(handle.expires_at * NANOSECONDS)

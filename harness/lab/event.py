@@ -32,8 +32,11 @@ class Event:
         return json.dumps({"event": self.name, "at": self.at, **self.details}).encode() + b"\n"
 
     def since(self, origin: int) -> "Event":
-        """The same on a clock that began at `origin`."""
-        return replace(self, at=self.at - origin)
+        """The same on a clock that began at `origin`; so is the end of a lease, `valid_until`."""
+        details = self.details
+        if "valid_until" in details:
+            details = {**details, "valid_until": details["valid_until"] - origin}
+        return replace(self, at=self.at - origin, details=details)
 
 
 Heard = Callable[[Event], None]

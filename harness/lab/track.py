@@ -129,6 +129,7 @@ def _row(number: int, process: int, track: Track, events: list[Event]) -> Row:
     owned = False
     for event in events:
         details = event.details
+        row.valid_until = details.get("valid_until", row.valid_until)
         if event.name == "granted":
             row.granted, row.fence, row.owner = event.at, details["fence"], details["owner"]
         elif event.name == "writing":

@@ -133,9 +133,13 @@ class Contenders:
         row.granted = at - self._start
         row.owner = handle.owner
         row.fence = handle.fence
+        row.valid_until = self._valid_until(handle)  # for a holder that does not live to release it
         if at >= self.arrivals.due:
             self.arrivals.admit()
         return handle
+
+    def _valid_until(self, handle: Handle) -> int:
+        return int(handle.expires_at * NANOSECONDS) - self._start
 
     async def _hold(self, row: Row, handle: Handle) -> Outcome:
         lost: LockLost | None = None
@@ -152,7 +156,7 @@ class Contenders:
         except LockLost as error:
             lost = error
         # Not reached by a cancellation: closing the client gives back what is still held.
-        row.valid_until = int(handle.expires_at * NANOSECONDS) - self._start
+        row.valid_until = self._valid_until(handle)
         row.releasing = now() - self._start
         owned = await handle.release()
         row.released = now() - self._start

@@ -10,9 +10,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+import asyncdlock
+from harness.faults import FaultJournal
 from harness.history.rows import Decision, Fault
 from harness.lab import Lab, Plan, Scene, Track
 from harness.lab import lab as lab_module
+from harness.lab.actor import Actor
 from harness.lab.event import Event
 from harness.lab.evidence import exit_code, write_evidence
 from harness.lab.loading import Loading
@@ -21,6 +24,7 @@ from harness.lab.registry import Experiment, find
 from harness.lab.scale.publish import publish, write_overview
 from harness.lab.story import tell, two_writers
 from harness.lab.track import NeverHappened, rows_of
+from harness.load.clock import now
 from harness.report.timeline import Arrow, Lane, Mark, Panel, Span, draw
 from harness.servers import ServerFailed, ServerMissing
 from harness.servers.catalogue import Installation, LockServer
@@ -307,6 +311,31 @@ def test_every_attempt_is_a_row() -> None:
     turn = ("acquiring", "granted", "writing", "accepted", "released")
     rows = rows_of([make_track("started", *turn, *turn), make_track(*turn)])
     assert [(row.id, row.process) for row in rows] == [(0, 0), (1, 0), (2, 1)]
+
+
+def test_a_row_says_until_when_its_lease_was_promised() -> None:
+    """A lease that several locks share is older than the grant: the TTL alone does not tell."""
+    journal = FaultJournal(10 * SECOND)
+    track = Track("A", "k")
+    heard = track.listener(journal)
+    heard(Event(11 * SECOND, "acquiring"))
+    heard(Event(12 * SECOND, "granted", {"fence": 3, "owner": "o", "valid_until": 13 * SECOND}))
+    (row,) = rows_of([track])
+    assert row.valid_until == 3 * SECOND
+    heard(Event(14 * SECOND, "released", {"owned": True, "valid_until": 17 * SECOND}))
+    (row,) = rows_of([track])
+    assert row.valid_until == 7 * SECOND
+
+
+async def test_an_actor_says_how_long_its_lease_lasts() -> None:
+    journal = FaultJournal(now())
+    track = Track("A", "k")
+    async with asyncdlock.connect("memory://") as client:
+        actor = Actor("k", client, None, track.teller(journal))
+        handle = await actor.acquire(ttl=5.0)
+        await actor.release()
+    (row,) = rows_of([track])
+    assert row.valid_until == int(handle.expires_at * SECOND) - journal.origin
 
 
 async def test_waiting_for_an_event_ends_with_the_participant() -> None:

@@ -1,6 +1,6 @@
 """Doctored runs of locks that broke their promise, and of locks that only seem to have done so."""
 
-from tests.histories.doctored import MS, Run, ok, violated
+from tests.histories.doctored import MS, Run, ok, unknown, violated
 
 BROKE = "the lock broke its promise"
 
@@ -35,8 +35,9 @@ def nobody_was_excluded_and_nobody_said_until_when(run: Run) -> None:
     run.as_before(ttl=False)
 
 
-@violated("holders", BROKE)
+@unknown("holders", "nothing tells whether that one's lease had ended")
 def two_holders_within_the_ttl_as_recorded_before(run: Run) -> None:
+    """A lease that several locks share may have been older than the call."""
     run.hold(1, 3)
     run.rows[0].outcome = "lost"
     run.rows[1].outcome = "failed"
@@ -192,6 +193,18 @@ def a_frozen_holder_displaced_though_its_release_succeeded(run: Run) -> None:
     run.hold(1, 154)
     run.in_order()
     run.as_before(ttl=False)
+
+
+@ok
+def a_holder_whose_lease_was_older_than_its_call(run: Run) -> None:
+    """It shared the lease of its session, and was displaced when that ended: within a TTL of its call."""
+    row, decision = run.rows[0], run.decision(0)
+    row.outcome, row.write = "lost", "none"
+    row.write_sent, row.write_done, row.releasing, row.released = (None, None, 155 * MS, 156 * MS)
+    row.valid_until = 50 * MS
+    run.log.remove(decision)
+    run.hold(1, 60)
+    run.in_order()
 
 
 @ok

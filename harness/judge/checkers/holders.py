@@ -2,10 +2,11 @@
 
 A hold is certain from its grant until its holder began to release it, and no longer than the lock had
 promised: a holder that outlives its lease is displaced by right. Where a history does not say until
-when that was, a release that still found its owner proves as much, and else the TTL counted from the
-call does. Two certain holds of one key must not overlap, and since one then follows the other, the
-later one must have the higher fence. Times of different processes are compared within the bounds of
-their clocks.
+when that was, a release that still found its owner proves as much; else only the grant itself is
+certain, and the TTL counted from the call is an assumption: a lease that several locks share may be
+older than the call. Two certain holds of one key must not overlap, and since one then follows the
+other, the later one must have the higher fence; where two overlap by assumption, nobody can tell. Times
+of different processes are compared within the bounds of their clocks.
 
 A lock that fails here may still do no harm, because the resource refuses whoever comes late.
 """
@@ -22,11 +23,13 @@ from harness.judge.checkers.words import seconds
 
 
 class Hold(NamedTuple):
-    """From when until when a holder certainly had the lock."""
+    """From when until when a holder had the lock."""
 
     start: int
     end: int
     row: Row
+    assumed: bool = False
+    """Nothing but the TTL tells the end: of what is certain this is none but the start."""
 
 
 @checker
@@ -37,16 +40,26 @@ def holders(evidence: Evidence) -> CheckResult:
     overlaps = judged = granted = 0
     apart: set[int] = set()
     for grants in evidence.granted.values():
-        holds = [hold for row in grants if (hold := _certain(row, ttl)) is not None]
+        holds = [hold for row in grants if (hold := _hold(row, ttl)) is not None]
         granted += len(grants)
         judged += len(holds)
-        for before, after in _overlapping(holds, evidence.clocks):
+        certain = [hold._replace(end=hold.start) if hold.assumed else hold for hold in holds]
+        proven = set()
+        for before, after in _overlapping(certain, evidence.clocks):
             overlaps += 1
+            proven.add(after.row.id)
             findings.violated(
                 "the lock broke its promise: {} held it from {} until {} at least, {} was granted it at {}",
                 *(before.row, seconds(before.start), seconds(before.end)),
                 *(after.row, seconds(after.start)),
             )
+        for before, after in _overlapping(holds, evidence.clocks):
+            if before.assumed and after.row.id not in proven:
+                findings.unknown(
+                    "{} was granted the lock at {}, less than a TTL after {} had asked for it: "
+                    "nothing tells whether that one's lease had ended",
+                    *(after.row, seconds(after.start), before.row),
+                )
         # A single moment orders a hold as well as its whole length does.
         fenced = [hold.row for hold in holds if hold.row.fence is not None]
         for earlier, later in evidence.clocks.regressions(fenced, _granted, _granted):
@@ -72,7 +85,7 @@ def _granted(row: Row) -> int:
     return row.granted or 0
 
 
-def _certain(row: Row, ttl: int | None) -> Hold | None:
+def _hold(row: Row, ttl: int | None) -> Hold | None:
     """`None` when nothing tells how long the lock was this holder's."""
     assert row.granted is not None
     last = next(
@@ -88,6 +101,7 @@ def _certain(row: Row, ttl: int | None) -> Hold | None:
         if ttl is None or row.called is None:
             return None
         last = min(last, row.called + ttl)
+        return Hold(row.granted, last, row, assumed=True) if last >= row.granted else None
     return Hold(row.granted, last, row) if last >= row.granted else None
 
 
