@@ -1,7 +1,5 @@
 """What a client and all its holdings share: the backend, the counts, the watchdog, the clean-up."""
 
-from typing import TYPE_CHECKING
-
 from asyncdlock import _process
 from asyncdlock._callers import Callers
 from asyncdlock._cleanup import Cleanup
@@ -9,9 +7,6 @@ from asyncdlock._local_queue import LocalQueue
 from asyncdlock._watchdog import Watchdog
 from asyncdlock.backend import Backend
 from asyncdlock.metrics import Metrics
-
-if TYPE_CHECKING:
-    from asyncdlock._holding import Holding
 
 
 class Core:
@@ -26,7 +21,6 @@ class Core:
         "foreign",
         "metrics",
         "queue",
-        "releasing",
         "watchdog",
     )
 
@@ -37,8 +31,6 @@ class Core:
         self.callers = Callers()
         self.cleanup = Cleanup(backend)
         self.watchdog = Watchdog(backend, metrics)
-        self.releasing: set[Holding] = set()
-        """Holdings whose release is under way."""
         self.closed = False
         self.foreign = False
         """Inherited over a fork: it belongs to the parent."""
@@ -54,5 +46,5 @@ class Core:
         self.foreign = True
         self.callers.refusal = "this client belongs to another process; connect() after fork"
         self.cleanup.disown()
-        for holding in (*self.watchdog.watched(), *self.releasing):
+        for holding in self.watchdog.watched():
             holding.disown()

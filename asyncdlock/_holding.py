@@ -31,13 +31,15 @@ class State(enum.Enum):
     TAKEN = "lost, as its release found"
     """Lost, and nothing is left to give back."""
     RELEASING = "being released"
-    """Asked back, without an answer so far; after an error it may be asked again."""
+    UNANSWERED = "asked back in vain"
+    """The release failed: it may be tried again."""
     RELEASED = "released"
 
 
 HELD = State.HELD
 _LOST, _TAKEN = State.LOST, State.TAKEN
-_RELEASING, _RELEASED = State.RELEASING, State.RELEASED
+RELEASING = State.RELEASING
+_UNANSWERED, _RELEASED = State.UNANSWERED, State.RELEASED
 
 
 class Holding:
@@ -57,7 +59,9 @@ class Holding:
         "where",
     )
 
-    def __init__(self, core: "Core", grant: Grant, now: float, renew_until: float) -> None:
+    def __init__(
+        self, core: "Core", grant: Grant, now: float, renew_until: float, where: str | None
+    ) -> None:
         self.core = core
         self.grant = grant
         self.granted_at = now
@@ -68,7 +72,7 @@ class Holding:
         # Both belong to the watchdog: until when it may renew, and where in its wheel this holding is.
         self.renew_until = renew_until
         self.bucket: set[Holding] | None = None
-        self.where: str | None = None
+        self.where = where
         """The line that acquired it, noted in debug mode only."""
         self._reason = ""
         self._ended: asyncio.Future[bool] | None = None
@@ -84,7 +88,7 @@ class Holding:
     @property
     def was_released(self) -> bool:
         """Nothing is left to give back, or somebody else sees to it."""
-        return self.state is _RELEASED or self.state is _TAKEN
+        return self.state in (RELEASING, _RELEASED, _TAKEN)
 
     def check(self) -> None:
         """:raises LockLost: the lease is lost, has run out, or was released."""
@@ -107,7 +111,7 @@ class Holding:
 
     async def wait_ended(self) -> bool:
         """Whether it ended by a loss, once it has."""
-        if self.state is HELD or (self.state is _RELEASING and self in self.core.releasing):
+        if self.state is HELD or self.state is RELEASING:
             if self._ended is None:
                 self._ended = asyncio.get_running_loop().create_future()
             return await asyncio.shield(self._ended)
@@ -152,26 +156,34 @@ class Holding:
 
     def leave(self) -> None:
         """From here on it is not relied on, whatever becomes of the release."""
-        # `_end`, written out: every release comes this way.
-        if self.bucket is not None:
-            self.bucket.discard(self)
+        # The watchdog keeps it, for whoever closes the client meanwhile.
         self.core.metrics.held_seconds.observe(time.monotonic() - self.granted_at)
-        self.state = _RELEASING
+        self.state = RELEASING
         if self.deadman is not None and not self.deadman.expired():
             self.deadman.reschedule(None)
 
     def left(self, owned: bool) -> None:
         """The server has answered: it was owned until now, or had been lost unnoticed."""
-        if self.state is _RELEASING:
+        if self.state is RELEASING or self.state is _UNANSWERED:
+            if self.bucket is not None:
+                self.bucket.discard(self)
             if owned:
                 self.state = _RELEASED
                 if self._ended is not None:
-                    self.tell(lost=False)
+                    self._tell(lost=False)
             else:
                 self.state = _TAKEN
                 self._lost("it was no longer owned when it was released")
 
-    def tell(self, *, lost: bool) -> None:
+    def unanswered(self) -> None:
+        """The release failed; it may be asked again."""
+        if self.state is RELEASING:
+            if self.bucket is not None:
+                self.bucket.discard(self)
+            self.state = _UNANSWERED
+        self._tell(lost=False)
+
+    def _tell(self, *, lost: bool) -> None:
         """End every `wait_ended`."""
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(lost)
@@ -179,7 +191,7 @@ class Holding:
     def _lost(self, reason: str) -> None:
         self._reason = reason
         self.core.metrics.lost += 1
-        self.tell(lost=True)
+        self._tell(lost=True)
 
     def _end(self, state: State) -> None:
         if self.bucket is not None:

@@ -23,7 +23,7 @@ from heapq import heappop, heappush
 
 from asyncdlock.backend import Backend
 from asyncdlock.errors import BackendError
-from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, validity
 
 _FRESH = 0.9  # of a lease's validity
 # Seconds. A hand-off saves a round trip; after so many in a row, one round trip weighs nothing any more.
@@ -142,7 +142,7 @@ class LocalQueue:
         fresh_until = grant.expires_at - _FRESH * validity(grant.claim.ttl)
         place.hand_on_until = min(fresh_until, time.monotonic() + self._longest_turn)
         self._watch_lease(grant.claim.key, place)
-        return grant if not grant.reserved else Grant(grant.claim, grant.fence, grant.expires_at)
+        return grant if not grant.reserved else new_grant((grant.claim, grant.fence, grant.expires_at, 0))
 
     def _failed(self, place: _Place, claim: Claim, error: BaseException) -> None:
         if isinstance(error, BackendError) and error.definite:
@@ -171,7 +171,8 @@ class LocalQueue:
                 assert place.remote is not None
                 place.used += 1
                 place.holder = owner
-                future.set_result(Grant(successor, place.remote.fence + place.used, place.expires_at))
+                fence = place.remote.fence + place.used
+                future.set_result(new_grant((successor, fence, place.expires_at, 0)))
                 return True
             waiters[owner] = successor, future
             waiters.move_to_end(owner, last=False)

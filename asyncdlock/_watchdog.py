@@ -11,7 +11,7 @@ import time
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from asyncdlock._holding import HELD, NOT_OWNED, RAN_OUT
+from asyncdlock._holding import HELD, NOT_OWNED, RAN_OUT, RELEASING
 from asyncdlock.types import LeaseState, validity
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ class Watchdog:
             holdings = list(bucket)
             bucket.clear()
             for holding in holdings:
-                if holding.expires_at <= now:
+                if holding.state is not HELD:
+                    self._enter(holding, now + _LOOK_EVERY)
+                elif holding.expires_at <= now:
                     holding.lose(RAN_OUT if holding.renew_until > now else _NOT_RENEWED)
                 elif holding.renew_until > now:
                     due.append(holding)
@@ -133,6 +135,8 @@ class Watchdog:
         now = time.monotonic()
         for holding, state in zip(holdings, states, strict=True):
             if holding.state is not HELD:
+                if holding.state is RELEASING:
+                    self._enter(holding, now + _LOOK_EVERY)
                 continue
             outcomes[state.value] += 1
             if state is LeaseState.RENEWED:
@@ -144,10 +148,11 @@ class Watchdog:
                 self._enter(holding, min(now + holding.grant.claim.ttl * _RETRY_AFTER, holding.expires_at))
 
     def watched(self) -> "list[Holding]":
-        """Every holding that is looked after now."""
+        """Every holding that is held, or whose release is under way."""
         waiting = [holding for bucket in self._buckets.values() for holding in bucket]
         renewing = [holding for batch in self._renewing.values() for holding in batch]
-        return [holding for holding in dict.fromkeys(waiting + renewing) if holding.state is HELD]
+        alive = (HELD, RELEASING)
+        return [holding for holding in dict.fromkeys(waiting + renewing) if holding.state in alive]
 
     async def aclose(self) -> None:
         """Stop the timer and every renewal under way."""

@@ -19,7 +19,7 @@ from asyncdlock.backend import Backend, open_backend
 from asyncdlock.errors import AcquireTimeout, LockError
 from asyncdlock.handle import Handle
 from asyncdlock.metrics import metrics_of
-from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, owners
+from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, new_claim, owners
 
 _NEVER = -math.inf
 _FOR_EVER = math.inf
@@ -239,7 +239,7 @@ class LockClient:
             # Waiters first: none of them shall get a lock that is given back below.
             await self._callers.interrupt(_CLOSE_TIMEOUT)
             self._deadlines.close()
-            for number, holding in enumerate((*core.watchdog.watched(), *core.releasing), start=1):
+            for number, holding in enumerate(core.watchdog.watched(), start=1):
                 holding.lose("its client was closed")
                 core.cleanup.give_back(holding.grant.claim)
                 if number % _AT_ONCE == 0:
@@ -266,7 +266,7 @@ class LockClient:
         if ttl != self._valid_ttl or ttl is True:
             check_ttl(ttl, self._backend)
             self._valid_ttl = ttl
-        return Claim(key, self._new_owner(), ttl)
+        return new_claim((key, self._new_owner(), ttl))
 
     async def _at_once(self, claim: Claim) -> Grant:
         grant = await self._grants.win(self._backend.try_acquire, claim)
@@ -300,8 +300,7 @@ class LockClient:
         if max_hold is None:
             max_hold = self._max_hold
         renew_until = _NEVER if not renew else _FOR_EVER if max_hold is None else now + max_hold
-        holding = Holding(core, grant, now, renew_until)
-        if self._callers.debug:
-            holding.where = caller()
+        where = caller() if self._callers.debug else None
+        holding = Holding(core, grant, now, renew_until, where)
         core.watchdog.watch(holding, now)
         return Handle(holding)

@@ -121,25 +121,23 @@ class Handle:
         if holding.state is HELD:
             core.callers.current()
             holding.leave()
-        elif holding.was_released or holding in core.releasing or core.closed:
+        elif holding.was_released or core.closed:
             core.metrics.release_by_non_owner += 1
             return False
         else:
             core.callers.current()
         claim = holding.grant.claim
-        core.releasing.add(holding)
         try:
             owned = await core.backend.release(claim)
         except asyncio.CancelledError:
             holding.left(owned=True)
             core.cleanup.give_back(claim)
             raise
-        except BackendError as error:
-            holding.tell(lost=False)
-            holding.about(error)
+        except BaseException as error:
+            holding.unanswered()
+            if isinstance(error, BackendError):
+                holding.about(error)
             raise
-        finally:
-            core.releasing.discard(holding)
         holding.left(owned)
         if not owned:
             core.metrics.release_by_non_owner += 1

@@ -2,8 +2,9 @@
 
 import enum
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
@@ -53,6 +54,12 @@ class Grant(NamedTuple):
     expires_at: float
     reserved: int = 0
     """Further fences `fence+1 … fence+reserved` belong to this grant, for local hand-off."""
+
+
+# For the hot path, where they take a third of the time: `Claim(…)` and `Grant(…)` go through a function in
+# Python that sorts out their arguments.
+new_claim: Callable[[tuple[str, str, float]], Claim] = partial(tuple.__new__, Claim)
+new_grant: Callable[[tuple[Claim, int, float, int]], Grant] = partial(tuple.__new__, Grant)
 
 
 class LeaseState(enum.Enum):

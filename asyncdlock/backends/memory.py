@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, validity
 
 
 class _Lock:
@@ -31,7 +31,7 @@ class _Lock:
         self.expires_at = now + claim.ttl
         fence = self.fence + 1
         self.fence = fence + reserve
-        return Grant(claim, fence, now + validity(claim.ttl), reserve)
+        return new_grant((claim, fence, now + validity(claim.ttl), reserve))
 
     def is_free(self) -> bool:
         return self.owner is None or self.expires_at <= time.monotonic()
@@ -69,7 +69,9 @@ class MemoryBackend:
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
         self.commands += 1
-        lock = self._locks.setdefault(claim.key, _Lock())
+        lock = self._locks.get(claim.key)
+        if lock is None:
+            lock = self._locks[claim.key] = _Lock()
         if lock.is_free() and not lock.waiters:
             return lock.grant(claim, reserve)
         future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
@@ -79,7 +81,9 @@ class MemoryBackend:
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
         self.commands += 1
-        lock = self._locks.setdefault(claim.key, _Lock())
+        lock = self._locks.get(claim.key)
+        if lock is None:
+            lock = self._locks[claim.key] = _Lock()
         return lock.grant(claim, 0) if lock.is_free() and not lock.waiters else None
 
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:

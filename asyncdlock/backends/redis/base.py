@@ -84,9 +84,10 @@ class RedisBackend:
             states[index] = LeaseState.RENEWED if reply else LeaseState.LOST
 
     def _remember(self, owner: str, last_fence: int) -> None:
-        if len(self._last_fences) >= _MOST_FENCES:
-            self._last_fences.clear()
-        self._last_fences[owner] = last_fence
+        fences = self._last_fences
+        if len(fences) >= _MOST_FENCES:
+            fences.clear()
+        fences[owner] = last_fence
 
     async def _was_given_back(self, claim: Claim, doubt: OutcomeUnknown) -> bool:
         """Whether a release was carried out whose reply was lost, when the lock is not ours any more.

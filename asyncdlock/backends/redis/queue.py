@@ -35,7 +35,7 @@ from asyncdlock.backends.redis.queue_server import Handed, Joined, MessageRunner
 from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.wait_list import Waiter, WaitList
 from asyncdlock.errors import BackendUnavailable, QueueFull
-from asyncdlock.types import Capabilities, Claim, Grant, validity
+from asyncdlock.types import Capabilities, Claim, Grant, new_grant, validity
 
 _PATIENCE = 3.0
 _LEAST_PATIENCE = 0.1  # a third of it lies between two looks
@@ -67,7 +67,7 @@ class QueueBackend(RedisBackend):
         self._grants = Grants(self._queue, self._background)
         self._lists: dict[str, WaitList] = {}
         # Keys that a claim asks for before it can hear of a grant, and the turns of the claims behind it.
-        self._unheard: dict[str, deque[asyncio.Future[None]]] = {}
+        self._unheard: dict[str, deque[asyncio.Future[None]] | None] = {}
         server.on_message(self._grants.by_message, self._connection_lost)
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
@@ -108,12 +108,14 @@ class QueueBackend(RedisBackend):
         one after the other, so that none joins the queue before an earlier one.
         """
         key = claim.key
-        before = self._unheard.get(key)
-        if before is None:
-            self._unheard[key] = deque()
+        if key not in self._unheard:
+            self._unheard[key] = None
         else:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            before.append(turn)
+            turns = self._unheard[key]
+            if turns is None:
+                turns = self._unheard[key] = deque()
+            turns.append(turn)
             try:
                 await turn
             except asyncio.CancelledError:
@@ -146,7 +148,8 @@ class QueueBackend(RedisBackend):
         self._remember(claim.owner, last_fence)
         # Every place in the queue is good for so many fences: a release must be able to name the place.
         first = last_fence - self.local_handoffs
-        return Grant(claim, first, started + validity(claim.ttl), min(reserve, self.local_handoffs))
+        reserved = min(reserve, self.local_handoffs)
+        return new_grant((claim, first, started + validity(claim.ttl), reserved))
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
         sent = time.monotonic()

@@ -91,7 +91,12 @@ def _names(key: str) -> str:
     return words(4, lock_name(key), fence_key(key), companion("queue", key), companion("sessions", key))
 
 
-_words = lru_cache(maxsize=4096)(words)
+@lru_cache(maxsize=4096)
+def _frame(
+    script: Script, ttl: float, reserve: int, settings: str, channel: str, *more: str | int
+) -> tuple[str, str]:
+    """What precedes the names and what follows the owner."""
+    return script.start(11 + len(more)), f"{terms(ttl, reserve + 1)}{settings}{words(channel, *more)}"
 
 
 class MessageRunner(ScriptRunner, Protocol):
@@ -164,9 +169,6 @@ class QueueServer:
     def _run(self, script: Script, claim: Claim, reserve: int, *more: str | int) -> Coroutine[Any, Any, Any]:
         key, owner, ttl = claim
         messages = self.messages
-        request = (
-            f"{script.start(11 + len(more))}{_names(key)}"
-            f"${len(owner)}\r\n{owner}\r\n{terms(ttl, reserve + 1)}{self._settings}"
-            f"{_words(messages.channel_prefix(key), *more)}"
-        )
+        start, end = _frame(script, ttl, reserve, self._settings, messages.channel_prefix(key), *more)
+        request = f"{start}{_names(key)}${len(owner)}\r\n{owner}\r\n{end}"
         return messages.run(script, key, request.encode("latin-1"))

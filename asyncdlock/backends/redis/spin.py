@@ -9,7 +9,7 @@ from asyncdlock.backends.redis.base import RedisBackend, ScriptRunner
 from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.requests import ACQUIRE, RELEASE
 from asyncdlock.errors import BackendError
-from asyncdlock.types import Capabilities, Claim, Grant, validity
+from asyncdlock.types import Capabilities, Claim, Grant, new_grant, validity
 
 _FIRST_DELAY = 0.002
 _LONGEST_DELAY = 0.25
@@ -38,7 +38,7 @@ class SpinBackend(RedisBackend):
             if type(reply) is not list:
                 last_fence = int(reply)
                 self._remember(claim.owner, last_fence)
-                return Grant(claim, last_fence - reserve, sent + validity(claim.ttl), reserve)
+                return new_grant((claim, last_fence - reserve, sent + validity(claim.ttl), reserve))
             if delays is None:  # made when needed: most acquire at once
                 delays = jittered(_FIRST_DELAY, _LONGEST_DELAY)
             delay, pttl = next(delays), reply[0]
