@@ -381,3 +381,36 @@ async def test_ten_thousand_locks_take_a_handful_of_requests_and_no_task_each(
         requests = locks._backend.commands - commands
         assert requests <= min(number / 4, 2 * (buckets + number / 256))
         assert all(handle.held for handle in handles)
+
+
+@pytest.mark.parametrize("when", ["at once", "past its time in the wheel", "during its renewal"])
+async def test_closing_gives_back_a_lock_whose_release_is_under_way(
+    locks: LockClient, server: Scripted, when: str
+) -> None:
+    """The release may have been lost; what closes the client asks once more, and then waits for neither."""
+    renewing = asyncio.Event()
+    answer = asyncio.Event()
+
+    async def renewed(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        renewing.set()
+        await answer.wait()
+        return [LeaseState.UNKNOWN] * len(grants)
+
+    server.on_renew = renewed
+    handle = await locks.acquire("key", ttl=3.0)
+    if when == "during its renewal":
+        await asyncio.wait_for(renewing.wait(), 10)
+    server.on_release = never
+    releasing = asyncio.create_task(handle.release())
+    await until(lambda: server.owners("release") == [handle.owner])
+    if when == "past its time in the wheel":
+        watchdog = locks._core.watchdog
+        await until(lambda: min(watchdog._order, default=0) > (time.monotonic() + 10) * 100)
+    elif when == "during its renewal":
+        answer.set()
+        await until(lambda: not locks._core.watchdog._renewing)
+    server.on_release = None
+    await locks.aclose()
+    assert server.owners("release") == [handle.owner] * 2
+    releasing.cancel()
+    await asyncio.wait((releasing,))
