@@ -113,9 +113,10 @@ class WaitList:
             self.timer = None
 
     def _note_clock(self, sent: float, server_ms: int) -> None:
-        # Our clock minus the server's. A request is sent before it is carried out, so this errs
-        # towards an earlier start of a lease. Taken anew at every look: server clocks jump.
-        self._offset = sent - server_ms / 1000
+        # Our clock minus the server's. A request is sent before it is carried out, and the server cuts off
+        # what is less than a millisecond: this errs towards an earlier start of a lease. Taken anew at
+        # every look: server clocks jump.
+        self._offset = sent - (server_ms + 1) / 1000
 
     def started(self, server_ms: int) -> float:
         """When, by our clock, something happened at this time of the server's.
