@@ -95,7 +95,7 @@ async def _curve(bench: Bench, setting: Setting, found: list[Point], work: float
         cases += await _run(bench, [Cell(setting, FEW, 0.0, "few", 500.0, 1.0, 1.0)], found)
     if not found:
         return cases  # skipped or failed, which the first case says once
-    ceiling = 1e3 / (work * 1e3 + max(found[0].terms_ms.total, 0.1))
+    ceiling = 1 / (work + max(found[0].cycle.seconds, 1e-4))
     duration = 0.6 if lab.quick else 1.5
     patience = max(duration, _GRANTS * work)
 
@@ -140,7 +140,7 @@ async def _case(bench: Bench, cell: Cell, found: list[Point]) -> Case:
     # In the place of an earlier attempt at the same cell: what is not counted as a result is none.
     found[:] = [other for other in found if _cell_of(other) != _cell_of(point)] + [point]
     waits = point.arrival_to_grant_ms
-    ahead = min(cell.rate, 1e3 / (point.work_ms + max(found[0].terms_ms.total, 0.1)))
+    ahead = min(cell.rate, 1 / (cell.work + max(found[0].cycle.seconds, 1e-4)))
     facts: dict[str, Fact] = {
         "offered/s": round(cell.rate, 1),
         "grants/s": point.throughput_per_s,
@@ -190,9 +190,9 @@ def bound_of(point: Point) -> str:
     if point.server_cpu > _BUSY:
         return "the server's thread"
     terms = {
-        "the work": point.terms_ms.work,
-        "the write": point.terms_ms.write,
-        "the hand-off": point.terms_ms.release + point.terms_ms.handoff,
+        "the work": point.cycle.work,
+        "the write": point.cycle.write,
+        "the hand-off": point.cycle.handoff,
     }
     return max(terms, key=lambda name: terms[name])
 
@@ -229,9 +229,9 @@ def _pictures(lab: Lab, points: dict[str, list[Point]]) -> None:
         ]
         last = hot[-1]
         seen[name] = {
-            "work": last.terms_ms.work,
-            "write": last.terms_ms.write,
-            "release and hand-off": last.terms_ms.release + last.terms_ms.handoff,
+            "work": last.cycle.work * 1e3,
+            "write": last.cycle.write * 1e3,
+            "release and hand-off": last.cycle.handoff * 1e3,
         }
     for name, picture in {
         "throughput": lines(
@@ -286,8 +286,8 @@ def _curve_in_words(first: Point, last: Point) -> str:
     return (
         f"- **{last.setting}**: {first.throughput_per_s:,.0f}/s with {first.contenders} contenders, "
         f"{last.throughput_per_s:,.0f}/s with {last.contenders}; p99 from {p99[0]} to "
-        f"{p99[1]}. One cycle at {last.contenders}: {last.terms_ms.write:.2g} ms write + "
-        f"{last.terms_ms.release + last.terms_ms.handoff:.2g} ms release and hand-off; bounded by "
+        f"{p99[1]}. One cycle at {last.contenders}: {last.cycle.write * 1e3:.2g} ms write + "
+        f"{last.cycle.handoff * 1e3:.2g} ms release and hand-off; bounded by "
         f"{bound_of(last)} (client {last.client_cpu:.0%}, server {last.server_cpu:.0%} of a core, "
         f"{last.commands_per_acquire or 0:.1f} commands per acquisition{fsync})."
     )

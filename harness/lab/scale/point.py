@@ -8,7 +8,7 @@ from typing import Any
 from harness.config import RunConfig
 from harness.history import History, Row, load_run
 from harness.judge.checkers import verdict_of
-from harness.judge.cycle import Terms, measure_terms
+from harness.judge.cycle import Cycle, measure_cycle
 from harness.lab import Lab
 from harness.lab.scale.fsync import syncs_of
 from harness.lab.scale.processes import cpu_of
@@ -43,8 +43,8 @@ class Point:
     throughput_per_s: float
     """Accepted writes per second in the resource's own log, from the first to the last."""
     predicted_per_s: float
-    """The smaller of what was offered and 1 / (work + write + release + hand-off), as measured here."""
-    terms_ms: Terms
+    """The smaller of what was offered and 1 / (work + write + hand-off), as measured here."""
+    cycle: Cycle
     arrival_to_grant_ms: Mapping[str, float]
     acquire_ms: Mapping[str, float]
     release_p50_ms: float
@@ -70,9 +70,20 @@ class Point:
 
     def to_json(self) -> dict[str, Any]:
         figures = asdict(self)
-        del figures["rows"]
+        del figures["rows"], figures["cycle"]
         rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
-        return rounded | {"prediction_error": round(self.error, 4)}
+        return rounded | {"prediction_error": round(self.error, 4), "terms_ms": self._terms_ms()}
+
+    def _terms_ms(self) -> dict[str, float]:
+        cycle = self.cycle
+        return {
+            "cycles": cycle.count,
+            "work": cycle.work * 1e3,
+            "write": cycle.write * 1e3,
+            "release": cycle.release * 1e3,
+            "handoff": (cycle.handoff - cycle.release) * 1e3,
+            "saturated": 2 * cycle.count > cycle.holds,
+        }
 
 
 class Bench:
@@ -146,7 +157,7 @@ def _point(
     fsync_ms: float | None,
 ) -> Point:
     rows = history.rows
-    terms = measure_terms(rows, config.timeout)
+    cycle = measure_cycle(rows, config.duration, config.timeout)
     latency = summary.latency_ms
     return Point(
         setting=setting.name,
@@ -155,8 +166,8 @@ def _point(
         load=load,
         offered_per_s=config.rate,
         throughput_per_s=pace(entry.decided for entry in history.log or () if entry.accepted),
-        predicted_per_s=terms.ceiling(config.rate),
-        terms_ms=terms,
+        predicted_per_s=cycle.served(config.rate),
+        cycle=cycle,
         arrival_to_grant_ms=asdict(latency.arrival_to_grant.survivors),
         acquire_ms=asdict(latency.acquire.survivors),
         release_p50_ms=latency.release.p50,
