@@ -16,7 +16,7 @@ from functools import partial
 from harness import servers
 from harness.faults import FakeClock
 from harness.lab import FENCES, Actor, Lab, Plan, Scene
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer, count
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer, count
 from harness.lab.registry import experiment
 from harness.lab.verdict import HOLDERS
 from harness.resource.process import Fence
@@ -72,7 +72,7 @@ MORE_SKEWS = (
     "percent. A majority that runs faster than that ends leases under their holder, and without a fence two "
     "write. Fences come from counters, not clocks: with the fence on no stale write is ever accepted.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     skews = SKEWS if lab.quick else SKEWS + MORE_SKEWS
     plans = []
     for skew in skews:
@@ -85,7 +85,9 @@ async def run(lab: Lab) -> Outcome:
             plans.append(Plan(name, expected, partial(_case, lab, name, skew, wrong, fence, expected)))
     cases = await lab.cases(plans)
     lab.picture(*(f"{SHOWN}, fence {fence}" for fence in FENCES))
-    return Outcome(cases=cases, answer=conclude(cases), figures={"ttl_s": TTL, "allowance": "1 % and 2 ms"})
+    return ExperimentResult(
+        cases=cases, answer=conclude(cases), figures={"ttl_s": TTL, "allowance": "1 % and 2 ms"}
+    )
 
 
 @contextlib.asynccontextmanager
@@ -192,17 +194,17 @@ def conclude(cases: Sequence[Case]) -> str:
         f"Within the allowance of one percent, or with a minority of wrong clocks, "
         f"{count(safe, 'ok')} cases kept B out while A's lease was good. Beyond it two wrote in "
         f"{count(unsafe, 'violated')}. With the fence on the value stayed intact in {count(on, 'ok')}.",
-        Claim(
+        Conclusion(
             "By one percent, then, and a minority by as much as it likes: that is what the allowance "
             "and the majority promise." + (" Slow clocks cost only patience." if slow else ""),
             safe,
         ),
-        Claim(
+        Conclusion(
             "Beyond that B was granted a lock whose holder had most carefully made sure that its lease "
             "was good, by a clock that was right. No pause was needed, and no amount of looking at the "
             "lease would have helped. A single Redis fares as a Redlock whose majority is wrong: it has "
             "one clock to trust instead of three.",
             unsafe,
         ),
-        Claim("A counter that is raised with every grant does not care what time it is.", on),
+        Conclusion("A counter that is raised with every grant does not care what time it is.", on),
     )

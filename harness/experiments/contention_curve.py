@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from harness.lab import Lab, Plan
-from harness.lab.outcome import OTHERWISE, Case, Claim, Fact, Outcome, answer
+from harness.lab.outcome import OTHERWISE, Case, Conclusion, ExperimentResult, Fact, answer
 from harness.lab.registry import experiment
 from harness.lab.scale.point import Bench, Point, Setting
 from harness.report.charts import Series, bars, lines
@@ -38,7 +38,7 @@ _GRANTS = 3
     "wait. At every point that sum, measured term by term, gives the throughput within 20 %. Beyond the "
     "knee more contenders only wait longer, and where they poll they make it worse.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     bench = Bench(lab)
     points: dict[str, list[Point]] = {setting.name: [] for setting in SETTINGS}
     # With no work every microsecond counts: one backend at a time. The longer the work, the less do
@@ -49,7 +49,7 @@ async def run(lab: Lab) -> Outcome:
         cases += await _phase(bench, points, work=work, together=together)
     _pictures(lab, points)
     figures: dict[str, Any] = {"points": [point.to_json() for found in points.values() for point in found]}
-    return Outcome(
+    return ExperimentResult(
         cases=cases,
         answer=_answer(cases, points),
         figures=figures | {"knees": {name: knee(found) for name, found in points.items() if found}},
@@ -266,7 +266,7 @@ def _answer(cases: Sequence[Case], points: dict[str, list[Point]]) -> str:
     lost = [f"{p.setting} with {p.contenders} at {p.work_ms:g} ms" for p in ran if overloaded(p)]
     curves = (_hot(found) for found in points.values())
     return answer(
-        Claim(
+        Conclusion(
             "A lock serialises: its key does one cycle after the other, and a cycle is the work, the "
             "write, and what passes until the next holder knows. More contenders cannot shorten it; they "
             "wait.",

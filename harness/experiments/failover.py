@@ -15,7 +15,7 @@ from asyncdlock import BackendError
 from harness import servers
 from harness.faults import Link, crashed_server, open_link, partition, promote_behind
 from harness.lab import FENCES, Actor, Lab, Plan, Scene
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer
 from harness.lab.registry import experiment
 from harness.lab.verdict import HOLDERS
 from harness.resource.process import Fence
@@ -37,7 +37,7 @@ ETCD_TTL = 10.0
     "with it the second is refused. So is every later holder until the counter has caught up: safe, but "
     "stuck, unless it is lifted. A store that agrees before it answers, etcd, loses neither of the two.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     turns = lab.rng.randrange(1, 4)
     lab.plan(turns_before=turns, forgotten=FORGOTTEN)
     plans: list[Plan] = []
@@ -60,7 +60,7 @@ async def run(lab: Lab) -> Outcome:
     add("etcd leader killed", "off", "ok", _etcd)
     cases = await lab.cases(plans)
     lab.picture(*(f"grant not replicated, fence {fence}" for fence in FENCES))
-    return Outcome(
+    return ExperimentResult(
         cases=cases, answer=conclude(cases), figures={"turns_before": turns, "forgotten": FORGOTTEN}
     )
 
@@ -269,24 +269,24 @@ def conclude(cases: Sequence[Case]) -> str:
         return [case for case in cases if case.name.rpartition(",")[0] in names]
 
     return answer(
-        Claim(
+        Conclusion(
             "Two hold it: A by the old primary's word, B by the new one's. And they hold the *same* "
             "fence, because the counter was forgotten together with the lock. With the fence off the "
             "resource accepted both. With it on it refused the second, since a fence must be larger than "
             "the last and not merely as large.",
             about("grant not replicated"),
         ),
-        Claim(
+        Conclusion(
             f"The counter stays behind. After {FORGOTTEN} forgotten turns the next {FORGOTTEN} holders "
             "were refused, although each held the lock: safe, but stuck. `raise_fence(key, above=seen)` "
             "ended that at once, and a client that had seen the higher fences did it by itself.",
             about("counter forgotten", "counter forgotten and lifted", "counter forgotten, client remembers"),
         ),
-        Claim(
+        Conclusion(
             "Replication in time avoids all of it, but nothing makes Redis wait for it.",
             about("grant replicated"),
         ),
-        Claim(
+        Conclusion(
             "etcd, whose members agree before one of them answers, lost neither lock nor revision when "
             "its leader was killed: B waited for A, and the fence rose.",
             about("etcd leader killed"),

@@ -8,7 +8,7 @@ from itertools import product
 
 from harness.faults import Link, Way, frozen_process, open_link, partition
 from harness.lab import FENCES, Lab, Plan, Scene
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer, count
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer, count
 from harness.lab.participant import Participant
 from harness.lab.registry import experiment
 from harness.lab.resource_view import STALE_REJECTIONS
@@ -37,7 +37,7 @@ FREEZES: Mapping[str, str] = {
     "holder's result is overwritten. With the fence on the resource answers 409 to the stale write and "
     "the value stays intact.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     plans = []
     for backend, freeze, fence in product(SHARED, FREEZES, FENCES):
         if lab.quick and freeze != "SIGSTOP" and backend != "redis":
@@ -48,7 +48,7 @@ async def run(lab: Lab) -> Outcome:
     cases = await lab.cases(plans)
     lab.picture("redis, SIGSTOP, fence off", "redis, SIGSTOP, fence on")
     rejections = await (await lab.resource("on")).counter(STALE_REJECTIONS)
-    return Outcome(
+    return ExperimentResult(
         cases=cases,
         answer=_answer(cases, rejections),
         figures={STALE_REJECTIONS: rejections, "ttl_s": TTL, "pause_s": PAUSE},
@@ -130,19 +130,19 @@ def _answer(cases: list[Case], rejections: float) -> str:
         f"On {', '.join(backends) or 'no backend'}: with the fence off, {count(off, 'violated')} cases ended "
         f"with two accepted writers; with the fence on, {count(on, 'ok')} kept B's result. "
         f"`{STALE_REJECTIONS}` stands at {rejections:.0f}.",
-        Claim(
+        Conclusion(
             "No, the lock does not keep it out. A acquired, was frozen, and its lease ran out, as it must "
             "or a dead holder would block everybody for ever; B acquired and wrote; A woke up and "
             "overwrote B's result, of which B had been told 200. Nobody made an error and nothing was "
             "logged.",
             off,
         ),
-        Claim(
+        Conclusion(
             "With the fence on the lock did nothing better than before: the resource did, because A's token "
             "was smaller than one that it had already seen.",
             on,
         ),
-        Claim(
+        Conclusion(
             "The late packet shows that looking at the lease before the write is no way out: that worker was "
             "never frozen, believed rightly that it held the lock when it sent its write, and was overtaken "
             "while the write was on its way.",

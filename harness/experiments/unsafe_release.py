@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from asyncdlock import Handle
 from harness.lab import FENCES, Actor, Lab, Plan
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer
 from harness.lab.registry import experiment
 from harness.lab.verdict import HOLDERS
 from harness.resource.process import Fence
@@ -26,7 +26,7 @@ RELEASES = ("GET then DEL", "one script")
     expectation="B's, when looking and deleting are two commands: C gets in while B works, and without a "
     "fence both write. When they are one script, nobody's: the release is refused and C waits for B.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     ttl = round(lab.rng.uniform(0.5, 0.9), 3)
     plans = []
     for release, fence in product(RELEASES, FENCES):
@@ -36,7 +36,7 @@ async def run(lab: Lab) -> Outcome:
         plans.append(Plan(f"{release}, fence {fence}", expected, run_one))
     cases = await lab.cases(plans)
     lab.picture("GET then DEL, fence off", "one script, fence off")
-    return Outcome(cases=cases, answer=conclude(cases), figures={"ttl_s": ttl})
+    return ExperimentResult(cases=cases, answer=conclude(cases), figures={"ttl_s": ttl})
 
 
 async def _case(lab: Lab, release: str, fence: Fence, ttl: float, expected: str) -> Case:
@@ -105,7 +105,7 @@ def conclude(cases: Sequence[Case]) -> str:
     return answer(
         f"B's lock was deleted in {len(deleted)} of {len(ran)} cases"
         + (f": {'; '.join(deleted)}." if deleted else "."),
-        Claim(
+        Conclusion(
             "With GET and DEL, B's. Between A's look, which was right, and A's delete, which was not, "
             "the lease ran out and the key became B's; DEL does not ask whose it is. C then acquired a "
             "lock that B still held, and neither was ever frozen: one impatient release breaks exclusion "
@@ -113,7 +113,7 @@ def conclude(cases: Sequence[Case]) -> str:
             "refused B.",
             two,
         ),
-        Claim(
+        Conclusion(
             "With one script, nobody's. Redis runs nothing between the comparison and the delete, so the "
             "same release at the same moment found another owner, returned `False` and was counted as a "
             "release by a non-owner. B kept its lock, and C waited for it.",

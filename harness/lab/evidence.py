@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.lab.lab import Lab
-from harness.lab.outcome import Case, Fact, Outcome
+from harness.lab.outcome import Case, ExperimentResult, Fact
 from harness.lab.registry import Experiment
 from harness.lab.scene import TIMELINE_FILE
 from harness.report import environment
@@ -18,7 +18,7 @@ SUMMARY_FILE = "summary.json"
 EXIT_OK, EXIT_OTHERWISE, EXIT_NOTHING_RAN = 0, 1, 3
 
 
-def exit_code(outcome: Outcome) -> int:
+def exit_code(outcome: ExperimentResult) -> int:
     """0: as predicted; 1: not as predicted; 3: nothing could be run."""
     if not outcome.ran:
         return EXIT_NOTHING_RAN
@@ -34,7 +34,7 @@ def repeat_command(experiment: Experiment, lab: Lab) -> str:
 
 
 def write_evidence(
-    experiment: Experiment, lab: Lab, outcome: Outcome, *, started: str, seconds: float
+    experiment: Experiment, lab: Lab, outcome: ExperimentResult, *, started: str, seconds: float
 ) -> None:
     """:raises OSError: the folder cannot be written to."""
     (lab.folder / ANSWER_FILE).write_text(_answer(experiment, lab, outcome))
@@ -60,7 +60,7 @@ def in_words(fact: Fact) -> str:
 
 
 def _summary(
-    experiment: Experiment, lab: Lab, outcome: Outcome, started: str, seconds: float
+    experiment: Experiment, lab: Lab, outcome: ExperimentResult, started: str, seconds: float
 ) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
@@ -83,7 +83,7 @@ def _summary(
     }
 
 
-def _answer(experiment: Experiment, lab: Lab, outcome: Outcome) -> str:
+def _answer(experiment: Experiment, lab: Lab, outcome: ExperimentResult) -> str:
     verdict = {
         EXIT_OK: "as predicted",
         EXIT_OTHERWISE: "NOT as predicted",

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from asyncdlock import LockError
-from harness.lab.loading import Loading
+from harness.lab.loading import LoadingGate
 from harness.lab.outcome import FAILED, NOT_SHOWN, OTHERWISE, SKIPPED, Case
 from harness.lab.participant import Forkserver, open_forkserver
 from harness.lab.resource_view import ResourceView
@@ -69,7 +69,7 @@ class Lab:
         self._starting: dict[str, asyncio.Task[Any]] = {}
         self._attempts: Counter[str] = Counter()
         self._scenes: dict[str, Scene] = {}
-        self.loading = Loading()
+        self.loading = LoadingGate()
 
     async def __aenter__(self) -> "Lab":
         self._session = await self._stack.enter_async_context(aiohttp.ClientSession())

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.lab.evidence import columns, exit_code, in_words
-from harness.lab.outcome import Case, Outcome
+from harness.lab.outcome import Case, ExperimentResult
 from harness.lab.registry import Experiment
 
 _TONES = {"plain": "", "good": "green", "bad": "bold red", "fault": "yellow"}
@@ -29,7 +29,7 @@ def print_opening(console: Console, experiment: Experiment) -> None:
     console.print()
 
 
-def print_outcome(console: Console, outcome: Outcome, *, folder: Path, command: str) -> None:
+def print_outcome(console: Console, outcome: ExperimentResult, *, folder: Path, command: str) -> None:
     """Everything that a reader needs to be convinced, and where to find the rest."""
     for case in outcome.cases:
         if case.shown and case.story:
@@ -47,7 +47,7 @@ def print_outcome(console: Console, outcome: Outcome, *, folder: Path, command: 
     console.print(Text.assemble(("repeat    ", "dim"), command))
 
 
-def print_all(console: Console, results: Iterable[tuple[Experiment, Outcome, Path]]) -> None:
+def print_all(console: Console, results: Iterable[tuple[Experiment, ExperimentResult, Path]]) -> None:
     """One line for each experiment of several."""
     console.print()
     for experiment, outcome, folder in results:
@@ -93,7 +93,7 @@ def _print_table(console: Console, cases: Iterable[Case]) -> None:
     console.print(table)
 
 
-def _verdict(outcome: Outcome) -> Text:
+def _verdict(outcome: ExperimentResult) -> Text:
     ran, skipped = outcome.ran, len(outcome.cases) - len(outcome.ran)
     tail = f", {skipped} skipped" if skipped else ""
     if exit_code(outcome) == 0:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from harness.config import UsageError
 from harness.lab.lab import Lab
-from harness.lab.outcome import Outcome
+from harness.lab.outcome import ExperimentResult
 
-Run = Callable[[Lab], Awaitable[Outcome]]
+Run = Callable[[Lab], Awaitable[ExperimentResult]]
 
 
 @dataclass(frozen=True, slots=True)

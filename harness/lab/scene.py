@@ -14,7 +14,7 @@ from harness.history.rows import Decision
 from harness.lab.actor import Actor, warm
 from harness.lab.event import Say
 from harness.lab.forkserver import Role
-from harness.lab.loading import Loading
+from harness.lab.loading import LoadingGate
 from harness.lab.outcome import NOT_SHOWN, Case, Fact
 from harness.lab.participant import Forkserver, Participant
 from harness.lab.picture import panel
@@ -47,7 +47,7 @@ class Scene:
         resource: ResourceView | None = None,
         *,
         ttl: float,
-        loading: Loading | None = None,
+        loading: LoadingGate | None = None,
         forkserver: Callable[[], Awaitable[Forkserver]] | None = None,
         attempt: int = 1,
     ) -> None:
@@ -61,7 +61,7 @@ class Scene:
         self.resource = resource
         self.panel: Panel | None = None
         self.folder = folder
-        self._loading = loading or Loading()
+        self._loading = loading or LoadingGate()
         self._forkserver = forkserver
 
     @property

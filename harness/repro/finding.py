@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.judge.intervals import share, wilson
+from harness.judge.statistics import share, wilson
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from harness.experiments.storm.single import Result, run_once
 from harness.history import load_run
 from harness.judge.checkers import run_checks, verdict_of
 from harness.lab import Lab
-from harness.lab.outcome import Outcome
+from harness.lab.outcome import ExperimentResult
 from harness.lab.participant import open_forkserver
 from harness.servers.catalogue import SHARED
 from tests.experiments.labs import quick_lab
@@ -112,9 +112,9 @@ async def test_as_many_runs_as_were_asked_for(
 ) -> None:
     counted: list[int] = []
 
-    async def count(lab: Lab, runs: int, **_: object) -> Outcome:
+    async def count(lab: Lab, runs: int, **_: object) -> ExperimentResult:
         counted.append(runs)
-        return Outcome(cases=[], answer="")
+        return ExperimentResult(cases=[], answer="")
 
     monkeypatch.setattr(storm_module, "storm", count)
     async with Lab(tmp_path, quick=quick, seed=1, say=lambda text: None, runs=asked) as lab:

@@ -9,7 +9,7 @@ from harness.experiments.fairness.null_models import by_lot, first_come
 from harness.history import Row
 from harness.judge.checkers.fairness import Fairness, fairness
 from harness.lab import Lab, Plan
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer
 from harness.lab.registry import experiment
 from harness.lab.scale.point import Bench, Point, Setting
 from harness.report.charts import Series, bars, scatter
@@ -39,7 +39,7 @@ NEARLY = 0.02
     "server (redis-queue, etcd, ZooKeeper): yes. By local hand-off: in order within a process, in blocks "
     "between processes.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     arrivals, work = (200, 0.002) if lab.quick else (1000, 0.002)
     bench = Bench(lab)
     found: dict[str, Point] = {}
@@ -50,7 +50,9 @@ async def run(lab: Lab) -> Outcome:
         # One after the other: they are compared with each other.
         cases += await lab.cases([Plan(setting.name, prediction, run_one)])
     _pictures(lab, found)
-    return Outcome(cases=cases, answer=_answer(cases, found), figures={"points": _figures(lab, found)})
+    return ExperimentResult(
+        cases=cases, answer=_answer(cases, found), figures={"points": _figures(lab, found)}
+    )
 
 
 async def _case(
@@ -180,7 +182,7 @@ def _answer(cases: list[Case], found: dict[str, Point]) -> str:
     ]
     rates = ", ".join(f"{name} {point.throughput_per_s:,.0f}/s" for name, point in found.items())
     return answer(
-        Claim(
+        Conclusion(
             "A lock whose waiters try again and again lets in whoever happens to ask at the right moment; "
             "a queue on the server lets in whoever stands first.",
             cases,

@@ -7,7 +7,7 @@ from typing import Any
 import asyncdlock
 from harness.experiments.lock_vs_cas.increments import Increments, by_lock, by_swap, open_resource
 from harness.lab import Lab, Plan
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer, compare
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer, compare
 from harness.lab.registry import experiment
 from harness.report.charts import Series, lines
 from harness.resource.process import spawn
@@ -26,7 +26,7 @@ NONE_LOST = "no update lost"
     "more writers its tries spoil each other: most work is thrown away, and the lock, which makes them wait "
     "before the work instead of after it, wastes none.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     sizes = [1, 4, 32, 200] if lab.quick else [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000]
     seconds = 1.0 if lab.quick else 3.0
     lab.plan(writers=sizes, seconds=seconds, work=WORK)
@@ -41,7 +41,7 @@ async def run(lab: Lab) -> Outcome:
         cases += await lab.cases([plan])
     cases.append(_waste(found))
     _pictures(lab, found)
-    return Outcome(
+    return ExperimentResult(
         cases=cases,
         answer=_answer(cases, found),
         figures={
@@ -142,12 +142,12 @@ def _answer(cases: Sequence[Case], found: dict[int, dict[str, Increments]]) -> s
         f"{most['cas'].wasted:.0%} by compare-and-swap and {most['lock'].wasted:.0%} under the lock were "
         f"thrown away then, each with its {WORK * 1e3:g} ms of work; p99 of those that got through was "
         f"{most['cas'].p99_ms:,.0f} ms and {most['lock'].p99_ms:,.0f} ms.",
-        Claim(
+        Conclusion(
             "Both keep every update, and for the same reason: the resource decides, by version here and "
             "by fence there.",
             [case for case in cases if case.expected == NONE_LOST],
         ),
-        Claim(
+        Conclusion(
             "A lock is worth its server when the work is expensive or has effects that cannot be "
             "repeated. When it is short and writers are few, the version alone does.",
             [case for case in cases if case.expected != NONE_LOST],

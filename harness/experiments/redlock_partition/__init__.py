@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from harness.experiments.redlock_partition import schedules
 from harness.experiments.redlock_partition.stage import LONG, NODES, Sides, jump, restart
 from harness.lab import FENCES, Lab, Plan
-from harness.lab.outcome import Case, Claim, Outcome, answer, count
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, answer, count
 from harness.lab.registry import experiment
 from harness.resource.process import Fence
 
@@ -26,7 +26,7 @@ TTL = 2.0
     "admit two holders, and without a fence both write. A pause before the check is caught; disks and "
     "late restarts help against forgetting. With the fence on no stale write is accepted in any case.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     sides = Sides(tuple(lab.rng.sample(range(NODES), NODES)))
     frozen = lab.rng.randrange(NODES)
     lab.plan(reached_by_a=sides.order[:3], reached_by_b=sides.order[2:], frozen_node=frozen)
@@ -60,7 +60,7 @@ async def run(lab: Lab) -> Outcome:
     cases = await lab.cases(plans)
     lab.picture(*(f"clock of a node jumps, fence {fence}" for fence in FENCES))
     figures = {"nodes": NODES, "ttl_s": TTL, "pause_s": schedules.PAUSE}
-    return Outcome(cases=cases, answer=conclude(cases), figures=figures)
+    return ExperimentResult(cases=cases, answer=conclude(cases), figures=figures)
 
 
 def conclude(cases: Sequence[Case]) -> str:
@@ -76,7 +76,7 @@ def conclude(cases: Sequence[Case]) -> str:
         f"{'No.' if broke else 'In these runs it did.'} {count(off, 'violated')} cases in which the lock was "
         f"to fail ended, without a fence, with two accepted writers; {count(on, 'ok')} cases with the fence "
         "on, the same faults among them, ended with no stale write accepted.",
-        Claim(
+        Conclusion(
             "The majority answers the question that it was invented for: nodes may fail. It does not "
             "answer the other one. Whoever has its majority and has checked the time left must still *use* "
             "the lock, and a pause between that check and the write is invisible to every node. On this "
@@ -85,14 +85,14 @@ def conclude(cases: Sequence[Case]) -> str:
             "says, and cannot be.",
             about("partition", "node frozen", "A frozen"),
         ),
-        Claim(
+        Conclusion(
             "The clock and the restart need no pause at all. Both holders were well, both leases were good "
             "by their own clocks, and one node had voted twice: once because its clock jumped, once "
             "because it forgot. A disk write before every answer, or staying away for a TTL after a crash, "
             "closes the second hole at its price; nothing in the algorithm closes the first.",
             about("clock", "node restarts"),
         ),
-        Claim(
+        Conclusion(
             "Where a node forgets its counter, fences can even run backwards: the resource then refused the "
             "newer holder, which is safe, but stuck until the counters are lifted.",
             about("node forgets"),

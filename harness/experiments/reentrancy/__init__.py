@@ -13,7 +13,7 @@ from harness.experiments.reentrancy.participants import Kind, Stop, nesting, pla
 from harness.experiments.reentrancy.verdict import LOST, NEW, SAME, UPDATE_LOST, Prediction, judged
 from harness.faults import frozen_process
 from harness.lab import FENCES, Lab, Plan, Scene
-from harness.lab.outcome import Case, Claim, Outcome, answer
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, answer
 from harness.lab.participant import Participant
 from harness.lab.registry import experiment
 from harness.lab.track import PATIENCE, NeverHappened
@@ -46,7 +46,7 @@ class Schedule:
     "under a fence that is new and proves nothing. A count at the holder, which asks the lease first, raises "
     "LockLost instead. Neither sees a pause after the re-entry: there only the fence helps.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     ttl = round(lab.rng.uniform(0.8, 1.0), 3)
     plans = []
     for schedule, lock, fence in product(SCHEDULES, (RECIPE, OURS), FENCES):
@@ -56,7 +56,7 @@ async def run(lab: Lab) -> Outcome:
         plans.append(Plan(name, expected, partial(_case, lab, name, schedule, lock, fence, ttl)))
     cases = await lab.cases(plans)
     lab.picture(*_SHOWN)
-    return Outcome(cases=cases, answer=conclude(cases), figures={"ttl_s": ttl})
+    return ExperimentResult(cases=cases, answer=conclude(cases), figures={"ttl_s": ttl})
 
 
 class _Processes:
@@ -188,7 +188,7 @@ def conclude(cases: Sequence[Case]) -> str:
         ]
 
     return answer(
-        Claim(
+        Conclusion(
             "No. When the lease has ended there is no count to find, so the script that was to count a "
             "re-entry acquires instead, and the caller cannot tell. Leaving the inner block then brought "
             "the count to zero and deleted the lock under the outer block: B entered, and A, awake and "
@@ -196,7 +196,7 @@ def conclude(cases: Sequence[Case]) -> str:
             "fence on the resource refused it.",
             about(EXPIRED, lock=RECIPE),
         ),
-        Claim(
+        Conclusion(
             "Worse is the turn that B had in between. A's re-entry was granted *after* B, so what A had "
             "read before B was written under a fence above B's. The resource accepted that with the fence "
             "on, B's acknowledged update is gone, and the checkers find nothing: every fence rose. "
@@ -204,18 +204,18 @@ def conclude(cases: Sequence[Case]) -> str:
             "versions, not fences, would have noticed.",
             about(OVERTAKEN, lock=RECIPE),
         ),
-        Claim(
+        Conclusion(
             "`ReentrantLock` raised `LockLost` in both schedules, and nothing stale was sent, fence or not.",
             about(EXPIRED, OVERTAKEN, lock=OURS),
         ),
-        Claim(
+        Conclusion(
             "Renewal meets re-entry once more on the way out: the recipe's inner exit stopped the watchdog "
             "that the outer block still needed, and the lease ended under a holder that nobody had frozen. "
             "`ReentrantLock` has one lease and one watchdog for all levels; only the outermost exit ends "
             "them, and B waited.",
             about(WORKING_ON),
         ),
-        Claim(
+        Conclusion(
             "A process that is stopped *after* it has entered again is beyond either lock: the look at the "
             "lease was right when it was taken. With the fence off both admitted two writers. Only the "
             "fence saves that schedule.",

@@ -26,7 +26,7 @@ Kind = Literal["count on the server", "ReentrantLock"]
 Stop = Literal["before the re-entry", "after the re-entry", "after the inner block"]
 
 
-class Holding(Protocol):
+class EnteredLock(Protocol):
     """What both locks return when they are entered."""
 
     @property
@@ -37,7 +37,7 @@ class Holding(Protocol):
     def held(self) -> bool: ...
 
 
-Lock = AbstractAsyncContextManager[Holding, None]
+Lock = AbstractAsyncContextManager[EnteredLock, None]
 Turn = Callable[[Mapping[str, Any], Channel, Lock, "Desk"], Awaitable[None]]
 
 
@@ -50,7 +50,7 @@ class Desk:
         self._connection = HTTPConnection(urlsplit(spec["resource"]).netloc, timeout=30.0)
         self._channel = channel
 
-    def read(self, holding: Holding) -> list[str]:
+    def read(self, holding: EnteredLock) -> list[str]:
         """The names in the value, read under the fence: a later holder's mark is never passed unnoticed.
 
         :raises OSError: the resource does not answer.
@@ -58,7 +58,7 @@ class Desk:
         status, body = self._ask("GET", {"X-Fence-Token": str(holding.fence)})
         return [] if status == 404 else body.decode().split(" ")
 
-    def write(self, found: list[str], holding: Holding) -> None:
+    def write(self, found: list[str], holding: EnteredLock) -> None:
         """Add our name to what was found.
 
         :raises OSError: the resource does not answer.

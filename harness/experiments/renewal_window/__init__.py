@@ -13,7 +13,7 @@ from harness.faults import FaultJournal, frozen_process
 from harness.history.rows import Decision
 from harness.lab import FENCES, Actor, Lab, Track
 from harness.lab.event import Event
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer, compare
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer, compare
 from harness.lab.participant import Participant
 from harness.lab.registry import experiment
 from harness.lab.scene import TIMELINE_FILE
@@ -44,7 +44,7 @@ _OPEN_SHARE = 0.2
     "A pause of event loop or process between the last look and the write always leaves a window; only "
     "the resource closes it.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     pauses = QUICK_PAUSES if lab.quick else PAUSES
     trials = draw_trials(lab.rng, pauses, QUICK_REPETITIONS if lab.quick else REPETITIONS)
     for trial in trials:
@@ -64,7 +64,7 @@ async def run(lab: Lab) -> Outcome:
     cases = [*(_arm_case(arm, trials, stale, pauses) for arm in ARMS), *_narrower(trials, stale)]
     cases += [_fence_case(fence, judged[fence], trials, stale) for fence in FENCES]
     cases.append(compare("every trial came about", len(trials) == drawn, prediction=f"{drawn} trials"))
-    return Outcome(
+    return ExperimentResult(
         cases=cases, answer=_answer(cases, trials, stale), figures={"ttl_s": TTL, "trials": len(trials)}
     )
 
@@ -264,14 +264,16 @@ def _answer(cases: Sequence[Case], trials: Sequence[Trial], stale: set[int]) -> 
         f"watchdog goes on renewing: {late(('coroutine',), True, 'pause, write')}. With a look at the "
         f"lease after the pause: {late(whole, True, 'pause, check(), write')}; when the pause falls "
         f"between the look and the write: {late(whole, True, 'check(), pause, write')}.",
-        Claim(
+        Conclusion(
             "They narrow the window and do not close it. A lease that was just renewed has two thirds of a "
             "TTL or more to go, so shorter pauses do no harm; a look at the lease after the pause stops "
             "nearly all of the rest. But a look is not a guard: nothing that the holder can do in advance "
             "helps when it is the one that stands still.",
             about("narrows", "do not close"),
         ),
-        Claim(f"With the fence on the resource refused all {met} of those that met it.", about("fence on")),
+        Conclusion(
+            f"With the fence on the resource refused all {met} of those that met it.", about("fence on")
+        ),
         "The figures are those of pauses chosen by us, of equal weight; they compare the means with each "
         "other and say nothing about how often real processes pause.",
     )

@@ -14,7 +14,7 @@ import uvloop
 
 import asyncdlock
 from asyncdlock import AcquireTimeout, LockError
-from harness.experiments.storm.plan import CONTENDERS, Habits, Turn
+from harness.experiments.storm.plan import CONTENDERS, Habits, PlannedTurn
 from harness.lab.actor import warm
 from harness.lab.forkserver import Channel
 from harness.lab.resource_view import ResourceView
@@ -54,7 +54,7 @@ async def _load(spec: Mapping[str, Any], channel: Channel) -> None:
     # The client is not closed: its process ends here, and what it may still hold ends with its TTL.
 
 
-async def _take_turn(holder: SetHolder, element: str, turn: Turn, ttl: float) -> None:
+async def _take_turn(holder: SetHolder, element: str, turn: PlannedTurn, ttl: float) -> None:
     try:
         await holder.acquire(ttl=ttl, timeout=_PATIENCE * ttl, renew=turn.renew)
     except AcquireTimeout:

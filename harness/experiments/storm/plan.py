@@ -100,7 +100,7 @@ def _fault(rng: random.Random, kind: Kind, backend: str, ttl: float, seconds: fl
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PlannedTurn:
     """What a contender does with the lock once it has it."""
 
     renew: bool
@@ -117,13 +117,13 @@ class Habits:
         self._rng = random.Random(f"storm {seed}, process {process}, contender {contender}")
         self._ttl = ttl
 
-    def turn(self) -> Turn:
+    def turn(self) -> PlannedTurn:
         """Most are quick; a few take a good part of their lease; a quarter overstays it."""
         rng = self._rng
         renew, stall, kind, length = rng.random() < 0.5, rng.random() < 0.3, rng.random(), rng.random()
         if kind < 0.7:
-            return Turn(renew, wait=round(0.02 * length, 4), stall=stall)
+            return PlannedTurn(renew, wait=round(0.02 * length, 4), stall=stall)
         if kind < 0.75:
-            return Turn(renew, wait=round((0.2 + 0.7 * length) * self._ttl, 4), stall=stall)
+            return PlannedTurn(renew, wait=round((0.2 + 0.7 * length) * self._ttl, 4), stall=stall)
         # With its event loop alive a watchdog would keep the lease.
-        return Turn(renew and stall, wait=round((1.05 + 0.8 * length) * self._ttl, 4), stall=stall)
+        return PlannedTurn(renew and stall, wait=round((1.05 + 0.8 * length) * self._ttl, 4), stall=stall)

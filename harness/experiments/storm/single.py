@@ -76,7 +76,7 @@ class Result:
 
 
 @dataclass(slots=True)
-class _Recording:
+class _RunTracks:
     """What the processes of a run said."""
 
     key: str
@@ -113,7 +113,7 @@ async def run_once(rig: Rig, plan: RunPlan) -> Result:
     """
     began = time.monotonic()
     name = f"run-{plan.seed}" if rig.fence == "on" else f"run-{plan.seed}-fence-{rig.fence}"
-    recording = _Recording(f"storm:{name}", FaultJournal(now()))
+    recording = _RunTracks(f"storm:{name}", FaultJournal(now()))
     after = rig.view.logged
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -165,7 +165,7 @@ async def run_once(rig: Rig, plan: RunPlan) -> Result:
 
 
 async def _participant(
-    stack: contextlib.AsyncExitStack, rig: Rig, plan: RunPlan, recording: _Recording, process: int
+    stack: contextlib.AsyncExitStack, rig: Rig, plan: RunPlan, recording: _RunTracks, process: int
 ) -> Participant:
     access = rig.accesses[process]
     spec = {

@@ -22,7 +22,7 @@ from harness.judge.checkers.result import CheckResult
 from harness.judge.checkers.words import seconds
 
 
-class Hold(NamedTuple):
+class HoldSpan(NamedTuple):
     """From when until when a holder had the lock."""
 
     start: int
@@ -85,7 +85,7 @@ def _granted(row: Row) -> int:
     return row.granted or 0
 
 
-def _hold(row: Row, ttl: int | None) -> Hold | None:
+def _hold(row: Row, ttl: int | None) -> HoldSpan | None:
     """`None` when nothing tells how long the lock was this holder's."""
     assert row.granted is not None
     last = next(
@@ -101,11 +101,11 @@ def _hold(row: Row, ttl: int | None) -> Hold | None:
         if ttl is None or row.called is None:
             return None
         last = min(last, row.called + ttl)
-        return Hold(row.granted, last, row, assumed=True) if last >= row.granted else None
-    return Hold(row.granted, last, row) if last >= row.granted else None
+        return HoldSpan(row.granted, last, row, assumed=True) if last >= row.granted else None
+    return HoldSpan(row.granted, last, row) if last >= row.granted else None
 
 
-def _overlapping(holds: Sequence[Hold], clocks: Clocks) -> Iterator[tuple[Hold, Hold]]:
+def _overlapping(holds: Sequence[HoldSpan], clocks: Clocks) -> Iterator[tuple[HoldSpan, HoldSpan]]:
     """Every hold that began during an earlier one, and that one."""
     named: set[int] = set()
     groups = by_process([hold.row for hold in holds])
@@ -127,8 +127,8 @@ def _overlapping(holds: Sequence[Hold], clocks: Clocks) -> Iterator[tuple[Hold, 
             yield before, after
 
 
-def _sweep(spans: Iterable[tuple[int, int, Hold]]) -> Iterator[tuple[Hold, Hold]]:
-    last: tuple[int, Hold] | None = None
+def _sweep(spans: Iterable[tuple[int, int, HoldSpan]]) -> Iterator[tuple[HoldSpan, HoldSpan]]:
+    last: tuple[int, HoldSpan] | None = None
     for start, end, hold in sorted(spans, key=lambda span: span[:2]):
         if last is not None and start < last[0] and hold.row.owner != last[1].row.owner:
             yield last[1], hold
@@ -136,7 +136,7 @@ def _sweep(spans: Iterable[tuple[int, int, Hold]]) -> Iterator[tuple[Hold, Hold]
             last = end, hold
 
 
-def _not_comparable(holds: Sequence[Hold], clocks: Clocks) -> set[int]:
+def _not_comparable(holds: Sequence[HoldSpan], clocks: Clocks) -> set[int]:
     processes = {hold.row.process: hold.row for hold in holds}
     if len(processes) < 2:
         return set()
