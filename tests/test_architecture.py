@@ -181,7 +181,7 @@ def test_servers_stand_alone() -> None:
 
 
 SHARED_NAMES = {
-    "Backend": "the protocol that a backend fulfils, and what a summary says of one: `backend` in the document",
+    "Backend": "the protocol that a backend fulfils, and `backend` in a summary",
     "Mark": "the highest fence that a guard has seen, at S3 and at the resource; a mark of a timeline",
     "Member": "of Redlock's nodes, and of a fleet of load generators",
     "Reply": "of the resource: to a fenced write, and to any request",

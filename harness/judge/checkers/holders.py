@@ -11,11 +11,12 @@ of different processes are compared within the bounds of their clocks.
 A lock that fails here may still do no harm, because the resource refuses whoever comes late.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from harness.history import Row
-from harness.judge.checkers.clocks import Clocks, by_process
+from harness.judge.checkers.clocks import Clocks
 from harness.judge.checkers.evidence import Evidence
 from harness.judge.checkers.registry import checker
 from harness.judge.checkers.result import CheckResult
@@ -62,7 +63,7 @@ def holders(evidence: Evidence) -> CheckResult:
                 )
         # A single moment orders a hold as well as its whole length does.
         fenced = [hold.row for hold in holds if hold.row.fence is not None]
-        for earlier, later in evidence.clocks.regressions(fenced, _granted, _granted):
+        for earlier, later in evidence.clocks.regressions(fenced, "granted", "granted"):
             if earlier.fence != later.fence:
                 findings.violated(
                     "the lock broke its promise: {} held it at {}, after {} at {}, under a lower fence",
@@ -79,10 +80,6 @@ def holders(evidence: Evidence) -> CheckResult:
             ", ".join(map(str, sorted(apart))),
         )
     return findings.result(holds=judged, overlaps=overlaps)
-
-
-def _granted(row: Row) -> int:
-    return row.granted or 0
 
 
 def _hold(row: Row, ttl: int | None) -> HoldSpan | None:
@@ -108,16 +105,15 @@ def _hold(row: Row, ttl: int | None) -> HoldSpan | None:
 def _overlapping(holds: Sequence[HoldSpan], clocks: Clocks) -> Iterator[tuple[HoldSpan, HoldSpan]]:
     """Every hold that began during an earlier one, and that one."""
     named: set[int] = set()
-    groups = by_process([hold.row for hold in holds])
-    if len({hold.row.process for hold in holds}) == 1:
-        yield from _sweep([(hold.start, hold.end, hold) for hold in holds])
-        return
-    of_row = {hold.row.id: hold for hold in holds}
-    for group in groups:
-        mine = [of_row[row.id] for row in group]
-        for before, after in _sweep([(hold.start, hold.end, hold) for hold in mine]):
+    mine: dict[int, list[HoldSpan]] = defaultdict(list)
+    for hold in holds:
+        mine[hold.row.process].append(hold)
+    for group in mine.values():
+        for before, after in _sweep([(hold.start, hold.end, hold) for hold in group]):
             named.add(after.row.id)
             yield before, after
+    if len(mine) < 2:
+        return
     shared = [hold for hold in holds if clocks.bounds(hold.row) is not None]
     certain = [
         (clocks.latest(hold.row, hold.start), clocks.earliest(hold.row, hold.end), hold) for hold in shared
