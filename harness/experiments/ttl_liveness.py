@@ -96,7 +96,6 @@ async def _kill(scene: Scene, url: str, after: float) -> tuple[float, Case]:
         await b.ended()
     blocked = (got.at - scene.journal.faults[0].at) / 1e9
     case = await scene.judge(
-        "ok",
         shown={
             "A held the lock until it was killed": not too_early,
             "B was granted it within the TTL and what the server takes": blocked <= scene.ttl + _SLACK,
@@ -136,7 +135,6 @@ async def _slow_holder(lab: Lab, backend: str, name: str, ttls: Sequence[float])
         await asyncio.gather(a.ended(), b.ended())
     value = await scene.value()
     return await scene.judge(
-        "ok",
         facts={"TTL": format_duration(ttl), "slow holder was told": _told(told.details)},
         shown={
             "B wrote while A stood still": wrote.name == "accepted" and in_time,

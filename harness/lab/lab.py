@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -120,7 +120,9 @@ class Lab:
         assert self._session is not None
         return ResourceView(url, self._session)
 
-    def scene(self, name: str, resource: ResourceView | None = None, *, ttl: float) -> Scene:
+    def scene(
+        self, name: str, resource: ResourceView | None = None, *, ttl: float, expected: str = "ok"
+    ) -> Scene:
         """A new case; its files go into a folder of its own inside the experiment's."""
         self._attempts[name] += 1
         self._scenes[name] = Scene(
@@ -128,11 +130,23 @@ class Lab:
             self.folder / slug(name),
             resource,
             ttl=ttl,
+            expected=expected,
             loading=self.loading,
             forkserver=self.forkserver,
             attempt=self._attempts[name],
         )
         return self._scenes[name]
+
+    def fenced(
+        self, name: str, fence: Fence, play: Callable[[Scene], Awaitable[Case]], *, ttl: float, expected: str
+    ) -> Plan:
+        """The case `NAME, fence on|off`: `play` is given its scene, whose resource is of that mode."""
+        name = f"{name}, fence {fence}"
+
+        async def run() -> Case:
+            return await play(self.scene(name, await self.resource(fence), ttl=ttl, expected=expected))
+
+        return Plan(name, expected, run)
 
     async def cases(self, plans: Iterable[Plan]) -> list[Case]:
         """Run cases at the same time.

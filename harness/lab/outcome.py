@@ -116,6 +116,11 @@ def answer(*paragraphs: str | Conclusion) -> str:
     return "\n\n".join(part for part in said if part) or "Nothing could be run."
 
 
+def about(cases: Sequence[Case], *words: str) -> list[Case]:
+    """Those that have one of these in their names."""
+    return [case for case in cases if any(word in case.name for word in words)]
+
+
 def count(cases: Sequence[Case], observed: str) -> str:
     """How many of those that ran were observed to be so: `3 of 4`."""
     ran = [case for case in cases if not case.skipped]

@@ -47,6 +47,7 @@ class Scene:
         resource: ResourceView | None = None,
         *,
         ttl: float,
+        expected: str = "ok",
         loading: LoadingGate | None = None,
         forkserver: Callable[[], Awaitable[Forkserver]] | None = None,
         attempt: int = 1,
@@ -55,6 +56,8 @@ class Scene:
         # A repeated case must not meet what its first attempt left at the resource.
         self.key = f"job:{slug(name)}" + (f":{attempt}" if attempt > 1 else "")
         self.ttl = ttl
+        self.expected = expected
+        """What the checkers are to say."""
         self.tracks: list[Track] = []
         self.bodies: dict[str, str] = {}
         self.journal = FaultJournal(now())
@@ -173,14 +176,13 @@ class Scene:
 
     async def judge(
         self,
-        expected: str,
         *,
         facts: Mapping[str, Fact] | None = None,
         shown: Mapping[str, bool] | None = None,
         story: bool = False,
         but: Collection[str] = (),
     ) -> Case:
-        """Write the scene's files, let the checkers judge them, and hold that against `expected`.
+        """Write the scene's files, let the checkers judge them, and hold that against what is expected.
 
         `shown` are the sentences that must be true besides: a protected run in which nothing was tried
         proves nothing, nor does one that broke nothing because the fault came too late. When one of them
@@ -193,8 +195,8 @@ class Scene:
         missing = [sentence for sentence, true in (shown or {}).items() if not true]
         return Case(
             name=self.name,
-            expected=expected,
-            observed=NOT_SHOWN if missing and observed in ("ok", expected) else observed,
+            expected=self.expected,
+            observed=NOT_SHOWN if missing and observed in ("ok", self.expected) else observed,
             facts=facts or {},
             findings=judged.findings,
             reason=f"did not happen: {'; '.join(missing)}" if missing else "",

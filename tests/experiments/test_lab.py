@@ -209,7 +209,7 @@ async def test_one_seed_gives_one_schedule(
 async def test_a_protected_run_in_which_nothing_happened_shows_nothing(tmp_path: Path) -> None:
     async with make_lab(tmp_path) as lab:
         scene = lab.scene("quiet", await lab.resource("on"), ttl=1.0)
-        case = await scene.judge("ok", shown={"somebody tried": False})
+        case = await scene.judge(shown={"somebody tried": False})
     assert case.observed == "not shown"
     assert case.reason == "did not happen: somebody tried"
 
@@ -217,8 +217,8 @@ async def test_a_protected_run_in_which_nothing_happened_shows_nothing(tmp_path:
 async def test_a_violation_that_did_not_come_about_shows_nothing(tmp_path: Path) -> None:
     """It is repeated: the fault came too late, which says nothing of the prediction."""
     async with make_lab(tmp_path) as lab:
-        scene = lab.scene("too late", await lab.resource("off"), ttl=1.0)
-        case = await scene.judge("violated", shown={"B got in": False})
+        scene = lab.scene("too late", await lab.resource("off"), ttl=1.0, expected="violated")
+        case = await scene.judge(shown={"B got in": False})
     assert case.observed == "not shown"
 
 
@@ -232,7 +232,7 @@ async def test_a_scene_leaves_history_log_and_picture_that_agree(tmp_path: Path,
             await a.release()
         with scene.journal.fault("nothing much", who="A"):
             pass
-        case = await scene.judge("ok", facts={"value": "hello"})
+        case = await scene.judge(facts={"value": "hello"})
     assert case.as_predicted
     folder = tmp_path / "one-turn"
     assert {path.name for path in folder.iterdir()} == {

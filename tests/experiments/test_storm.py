@@ -57,7 +57,7 @@ async def test_the_same_storm_is_found_to_lose_updates_with_the_fence_off(tmp_pa
             if result.verdict == "violated":
                 break
     assert result.verdict == "violated"
-    assert result.stale_accepted or result.lost
+    assert result.stale_accepted or result.lost_updates
     assert result.findings
 
 
@@ -143,8 +143,8 @@ def _result(plan: RunPlan, verdict: str) -> Result:
         acknowledged=2,
         refused=0,
         displaced=0,
-        unknown=0,
+        unknown_writes=0,
         stale_accepted=0,
-        lost=0 if verdict == "ok" else 1,
+        lost_updates=0 if verdict == "ok" else 1,
         seconds=1.0,
     )

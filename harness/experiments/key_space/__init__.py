@@ -7,7 +7,7 @@ from typing import Any
 from harness.experiments.key_space.etcd import leases_and_file
 from harness.experiments.key_space.redis import MIB, active, lazy
 from harness.lab import Lab, Plan
-from harness.lab.outcome import Case, Conclusion, ExperimentResult, answer
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, about, answer
 from harness.lab.registry import experiment
 
 
@@ -45,26 +45,22 @@ async def _cases(lab: Lab, name: str, measure: Callable[[], Awaitable[list[Case]
 
 def conclude(cases: Sequence[Case], figures: dict[str, Any]) -> str:
     """The answer, from what was measured."""
-    by_name = {case.name: case for case in cases}
-
-    def about(*names: str) -> list[Case]:
-        return [by_name[name] for name in names if name in by_name]
-
     return answer(
         _of_redis(figures) if "fill_per_s" in figures else "",
         Conclusion(
-            "Experiment 11 measures what helps against the counters that stay.", about("fence counters")
+            "Experiment 11 measures what helps against the counters that stay.",
+            about(cases, "fence counters"),
         ),
         Conclusion(
             f"With active expiry off, all {figures.get('lazy', {}).get('still_there', 0):,} expired locks "
             "stayed in memory, and asking for them was what removed them: Redis expires a key when "
             "somebody touches it (lazy) or when its sampling meets it (active).",
-            about("lazy expiry"),
+            about(cases, "lazy expiry"),
         ),
         _of_etcd(figures["etcd"]) if "etcd" in figures else "",
         Conclusion(
             "Compaction frees revisions inside the file; defragmentation gives them back.",
-            about("etcd file"),
+            about(cases, "etcd file"),
         ),
     )
 

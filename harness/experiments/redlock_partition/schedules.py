@@ -30,9 +30,7 @@ STORIES = (
 )
 
 
-async def frozen_client(
-    lab: Lab, scene: Scene, expected: str, sides: Sides | None, frozen: int | None
-) -> Case:
+async def frozen_client(sides: Sides | None, frozen: int | None, lab: Lab, scene: Scene) -> Case:
     """A has its majority and has checked the time left; then it is stopped, and B's turn comes."""
     async with open_stage(lab, scene, sides) as stage, contextlib.AsyncExitStack() as stack:
         a, b = await asyncio.gather(
@@ -52,10 +50,10 @@ async def frozen_client(
             await scene.until(granted.at / 1e9 + PAUSE)
         await a.track.until("accepted", "stale")
         await asyncio.gather(a.ended(), b.ended())
-    return await _judged(scene, expected, two_holders=True)
+    return await _judged(scene, two_holders=True)
 
 
-async def frozen_before_check(lab: Lab, scene: Scene, expected: str) -> Case:
+async def frozen_before_check(lab: Lab, scene: Scene) -> Case:
     """All nodes have granted A's request; A is stopped before it has read a single answer."""
     async with open_stage(lab, scene) as stage, contextlib.AsyncExitStack() as stack:
         a, b = await asyncio.gather(
@@ -82,12 +80,10 @@ async def frozen_before_check(lab: Lab, scene: Scene, expected: str) -> Case:
         "A was stopped while it waited for the answers": in_time,
         "A did not use the old answers": first is None or first.at > second.at,
     }
-    return await _judged(scene, expected, two_holders=False, shown=shown)
+    return await _judged(scene, two_holders=False, shown=shown)
 
 
-async def lost_vote(
-    lab: Lab, scene: Scene, expected: str, sides: Sides, fault: Callable[[Stage], Awaitable[None]]
-) -> Case:
+async def lost_vote(sides: Sides, fault: Callable[[Stage], Awaitable[None]], lab: Lab, scene: Scene) -> Case:
     """A holds the lock and is well; the shared node's vote is lost; B, refused before, gets it."""
     async with (
         open_stage(lab, scene, sides, clocks=fault is jump) as stage,
@@ -105,10 +101,10 @@ async def lost_vote(
         await a.leave()
         await b.leave()
     shown = {"B was refused before the fault": refused, "A's lease was good when it wrote": held}
-    return await _judged(scene, expected, two_holders=True, shown=shown)
+    return await _judged(scene, two_holders=True, shown=shown)
 
 
-async def kept_vote(lab: Lab, scene: Scene, expected: str, sides: Sides) -> Case:
+async def kept_vote(sides: Sides, lab: Lab, scene: Scene) -> Case:
     """The shared node had its vote on disk before it answered: B has to wait."""
     async with (
         open_stage(lab, scene, sides, persistent=True) as stage,
@@ -119,15 +115,13 @@ async def kept_vote(lab: Lab, scene: Scene, expected: str, sides: Sides) -> Case
         await a.acquire(ttl=LONG)
         await restart(stage)
         refused = await b.try_acquire(ttl=LONG) is None
-        await a.write("result of A")
-        await a.release()
+        await a.finish("result of A")
         await b.acquire(ttl=LONG, timeout=LONG)
-        await b.write("result of B")
-        await b.release()
-    return await _judged(scene, expected, two_holders=False, shown={"B could not get in beside A": refused})
+        await b.finish("result of B")
+    return await _judged(scene, two_holders=False, shown={"B could not get in beside A": refused})
 
 
-async def late_restart(lab: Lab, scene: Scene, expected: str, sides: Sides) -> Case:
+async def late_restart(sides: Sides, lab: Lab, scene: Scene) -> Case:
     """The remedy that Redlock's specification names: a crashed node stays away for longer than any TTL."""
     async with (
         open_stage(lab, scene, sides) as stage,
@@ -144,10 +138,10 @@ async def late_restart(lab: Lab, scene: Scene, expected: str, sides: Sides) -> C
         await b.acquire(ttl=LATE_TTL, timeout=LONG)
         await b.write("result of B")
         await b.leave()
-    return await _judged(scene, expected, two_holders=False, shown={"A's lease was over before B's": over})
+    return await _judged(scene, two_holders=False, shown={"A's lease was over before B's": over})
 
 
-async def forgotten_counter(lab: Lab, scene: Scene, expected: str, sides: Sides) -> Case:
+async def forgotten_counter(sides: Sides, lab: Lab, scene: Scene) -> Case:
     """A's side has counted to six. The shared node forgets, and B's majority counts from one."""
     assert scene.resource is not None
     async with (
@@ -158,8 +152,7 @@ async def forgotten_counter(lab: Lab, scene: Scene, expected: str, sides: Sides)
         await scene.begin()
         for turn in range(5):
             await a.acquire(ttl=LONG)
-            await a.write(f"result {turn + 1} of A")
-            await a.release()
+            await a.finish(f"result {turn + 1} of A")
         await a.acquire(ttl=LONG)
         await restart(stage)
         await b.acquire(ttl=LONG, timeout=LONG)
@@ -177,12 +170,11 @@ async def forgotten_counter(lab: Lab, scene: Scene, expected: str, sides: Sides)
         "A, with the higher fence, was accepted": accepted,
         "B was accepted once the counters were lifted": mended,
     }
-    return await _judged(scene, expected, two_holders=True, shown=shown, but=("fence_order",))
+    return await _judged(scene, two_holders=True, shown=shown, but=("fence_order",))
 
 
 async def _judged(
     scene: Scene,
-    expected: str,
     *,
     two_holders: bool,
     shown: dict[str, bool] | None = None,
@@ -199,7 +191,6 @@ async def _judged(
         "two held the lock" if two_holders else "one at a time held the lock": overlapped is two_holders
     }
     return await scene.judge(
-        expected,
         facts=facts,
         shown=happened | (shown or {}),
         story=scene.name in STORIES,

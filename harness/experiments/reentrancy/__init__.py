@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 from harness.experiments.reentrancy.participants import Kind, Stop, nesting, plain
 from harness.experiments.reentrancy.verdict import LOST, NEW, SAME, UPDATE_LOST, Prediction, judged
 from harness.faults import frozen_process
-from harness.lab import FENCES, Lab, Plan, Scene
-from harness.lab.outcome import Case, Conclusion, ExperimentResult, answer
+from harness.lab import FENCES, Lab, Scene
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, about, answer
 from harness.lab.participant import Participant
 from harness.lab.registry import experiment
 from harness.lab.track import PATIENCE, NeverHappened
@@ -51,9 +51,9 @@ async def run(lab: Lab) -> ExperimentResult:
     plans = []
     for schedule, lock, fence in product(SCHEDULES, (RECIPE, OURS), FENCES):
         lab.plan(schedule=schedule.name, lock=lock, fence=fence, ttl=ttl)
-        name = f"{lock}, {schedule.name}, fence {fence}"
         expected = schedule.predictions[lock].verdict[fence]
-        plans.append(Plan(name, expected, partial(_case, lab, name, schedule, lock, fence, ttl)))
+        play = partial(_case, lab, schedule, lock, fence)
+        plans.append(lab.fenced(f"{lock}, {schedule.name}", fence, play, ttl=ttl, expected=expected))
     cases = await lab.cases(plans)
     lab.picture(*_SHOWN)
     return ExperimentResult(cases=cases, answer=conclude(cases), figures={"ttl_s": ttl})
@@ -161,11 +161,11 @@ _SHOWN = (
 )
 
 
-async def _case(lab: Lab, name: str, schedule: Schedule, lock: Kind, fence: Fence, ttl: float) -> Case:
-    server, resource = await lab.lock_server("redis"), await lab.resource(fence)
-    scene = lab.scene(name, resource, ttl=ttl)
-    spec = {"url": server.url, "resource": resource.url, "key": scene.key, "ttl": ttl, "lock": lock}
-    spec |= {"stop": schedule.stop, "writes": schedule.writes}
+async def _case(lab: Lab, schedule: Schedule, lock: Kind, fence: Fence, scene: Scene) -> Case:
+    assert scene.resource is not None
+    server = await lab.lock_server("redis")
+    spec = {"url": server.url, "resource": scene.resource.url, "key": scene.key, "ttl": scene.ttl}
+    spec |= {"lock": lock, "stop": schedule.stop, "writes": schedule.writes}
     async with (
         Redis.from_url(server.url) as redis,
         scene.participant("A", nesting, name="A", **spec) as a,
@@ -174,19 +174,13 @@ async def _case(lab: Lab, name: str, schedule: Schedule, lock: Kind, fence: Fenc
         await scene.begin()
         await schedule.play(_Processes(scene, redis, a, b))
         await asyncio.gather(a.ended(), b.ended())
-    return await judged(scene, a.track, b.track, schedule.predictions[lock], fence, story=name in _SHOWN)
+    return await judged(scene, schedule.predictions[lock], fence, story=scene.name in _SHOWN)
 
 
 def conclude(cases: Sequence[Case]) -> str:
     """The answer, from what the cases came to."""
 
-    def about(*schedules: str, lock: str = "") -> list[Case]:
-        return [
-            case
-            for case in cases
-            if case.name.startswith(lock) and any(one in case.name for one in schedules)
-        ]
-
+    recipe, ours = about(cases, RECIPE), about(cases, OURS)
     return answer(
         Conclusion(
             "No. When the lease has ended there is no count to find, so the script that was to count a "
@@ -194,7 +188,7 @@ def conclude(cases: Sequence[Case]) -> str:
             "the count to zero and deleted the lock under the outer block: B entered, and A, awake and "
             "unsuspecting, wrote beside it. The fence of the outer block was older than B's; with the "
             "fence on the resource refused it.",
-            about(EXPIRED, lock=RECIPE),
+            about(recipe, EXPIRED),
         ),
         Conclusion(
             "Worse is the turn that B had in between. A's re-entry was granted *after* B, so what A had "
@@ -202,23 +196,23 @@ def conclude(cases: Sequence[Case]) -> str:
             "on, B's acknowledged update is gone, and the checkers find nothing: every fence rose. "
             "Acquiring anew without saying so launders a stale holder; only a resource that compares "
             "versions, not fences, would have noticed.",
-            about(OVERTAKEN, lock=RECIPE),
+            about(recipe, OVERTAKEN),
         ),
         Conclusion(
             "`ReentrantLock` raised `LockLost` in both schedules, and nothing stale was sent, fence or not.",
-            about(EXPIRED, OVERTAKEN, lock=OURS),
+            about(ours, EXPIRED, OVERTAKEN),
         ),
         Conclusion(
             "Renewal meets re-entry once more on the way out: the recipe's inner exit stopped the watchdog "
             "that the outer block still needed, and the lease ended under a holder that nobody had frozen. "
             "`ReentrantLock` has one lease and one watchdog for all levels; only the outermost exit ends "
             "them, and B waited.",
-            about(WORKING_ON),
+            about(cases, WORKING_ON),
         ),
         Conclusion(
             "A process that is stopped *after* it has entered again is beyond either lock: the look at the "
             "lease was right when it was taken. With the fence off both admitted two writers. Only the "
             "fence saves that schedule.",
-            about(FROZEN_INSIDE),
+            about(cases, FROZEN_INSIDE),
         ),
     )

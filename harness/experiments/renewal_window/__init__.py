@@ -13,7 +13,7 @@ from harness.faults import FaultJournal, frozen_process
 from harness.history.rows import Decision
 from harness.lab import FENCES, Actor, Lab, Track
 from harness.lab.event import Event
-from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer, compare
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, about, answer, compare
 from harness.lab.participant import Participant
 from harness.lab.registry import experiment
 from harness.lab.scene import TIMELINE_FILE
@@ -248,9 +248,6 @@ def _answer(cases: Sequence[Case], trials: Sequence[Trial], stale: set[int]) -> 
         count, of = _counted([trial for trial in chosen if trial.arm.level in levels], stale)
         return f"{count} of {of}"
 
-    def about(*words: str) -> list[Case]:
-        return [case for case in cases if any(word in case.name for word in words)]
-
     met = sum(trial.number in stale and trial.fence == "on" for trial in trials)
     shortest = min(
         (t.pause for t in trials if t.number in stale and t.arm.watchdog and t.arm.level in whole),
@@ -269,10 +266,11 @@ def _answer(cases: Sequence[Case], trials: Sequence[Trial], stale: set[int]) -> 
             "TTL or more to go, so shorter pauses do no harm; a look at the lease after the pause stops "
             "nearly all of the rest. But a look is not a guard: nothing that the holder can do in advance "
             "helps when it is the one that stands still.",
-            about("narrows", "do not close"),
+            about(cases, "narrows", "do not close"),
         ),
         Conclusion(
-            f"With the fence on the resource refused all {met} of those that met it.", about("fence on")
+            f"With the fence on the resource refused all {met} of those that met it.",
+            about(cases, "fence on"),
         ),
         "The figures are those of pauses chosen by us, of equal weight; they compare the means with each "
         "other and say nothing about how often real processes pause.",

@@ -144,9 +144,9 @@ def _facts(results: Sequence[Result]) -> dict[str, Fact]:
         "acknowledged": sum(result.acknowledged for result in results),
         "displaced holders that wrote": sum(result.displaced for result in results),
         "refused": sum(result.refused for result in results),
-        "without reply": sum(result.unknown for result in results),
+        "without reply": sum(result.unknown_writes for result in results),
         "stale accepted": sum(result.stale_accepted for result in results),
-        "updates lost": sum(result.lost for result in results),
+        "updates lost": sum(result.lost_updates for result in results),
     }
 
 

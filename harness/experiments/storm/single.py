@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.experiments.storm.load import load
@@ -47,32 +47,19 @@ class Result:
     """Stale writes and reads that the resource refused."""
     displaced: int
     """Holders that sent their write when the next one already had the lock."""
-    unknown: int
-    """Writes without a reply."""
+    unknown_writes: int
+    """Without a reply."""
     stale_accepted: int
     """Writes that were accepted after a later holder's."""
-    lost: int
+    lost_updates: int
     """Acknowledged, and not in the set at the end."""
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
         """One row of `summary.json`."""
-        return {
-            "seed": self.plan.seed,
-            "backend": self.plan.backend,
-            "fence": self.fence,
-            "verdict": self.verdict,
-            "faults": list(self.faults),
-            "grants": self.grants,
-            "acknowledged": self.acknowledged,
-            "refused": self.refused,
-            "displaced": self.displaced,
-            "unknown_writes": self.unknown,
-            "stale_accepted": self.stale_accepted,
-            "lost_updates": self.lost,
-            "findings": list(self.findings),
-            "seconds": round(self.seconds, 2),
-        }
+        figures = asdict(self)
+        del figures["plan"]
+        return {"seed": self.plan.seed, "backend": self.plan.backend, **figures}
 
 
 @dataclass(slots=True)
@@ -157,10 +144,10 @@ async def run_once(rig: Rig, plan: RunPlan) -> Result:
         acknowledged=len(recording.acknowledged),
         refused=recording.refused,
         displaced=judged.figure("exclusion", "displaced_writers"),
-        unknown=sum(row.write == "unknown" for row in judged.rows),
+        unknown_writes=sum(row.write == "unknown" for row in judged.rows),
         stale_accepted=len(two_writers(decisions)),
-        lost=len(missing),
-        seconds=time.monotonic() - began,
+        lost_updates=len(missing),
+        seconds=round(time.monotonic() - began, 2),
     )
 
 
