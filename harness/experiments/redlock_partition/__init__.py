@@ -63,8 +63,8 @@ def conclude(cases: Sequence[Case]) -> str:
     broke = any(case.observed == "violated" for case in off)
     return answer(
         f"{'No.' if broke else 'In these runs it did.'} {count(to_fail, 'violated')} cases in which the "
-        f"lock was to fail ended, without a fence, with two accepted writers; {count(on, 'ok')} cases with the "
-        "fence on, the same faults among them, ended with no stale write accepted.",
+        f"lock was to fail ended, without a fence, with two accepted writers; {count(on, 'ok')} cases with "
+        "the fence on, the same faults among them, ended with no stale write accepted.",
         Conclusion(
             "The majority answers the question that it was invented for: nodes may fail. It does not "
             "answer the other one. Whoever has its majority and has checked the time left must still *use* "
