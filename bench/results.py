@@ -78,14 +78,8 @@ def _claims(workloads: Mapping[str, Table]) -> Iterator[str]:
 def _draw(outcome: Mapping[str, Any], path: Path) -> None:
     """Sections per second by subject, one panel per workload, on a logarithmic scale."""
     place, workloads = next(iter(outcome["figures"].items()))
-    parts = [
-        text(
-            16,
-            24,
-            f"Critical sections per second, on a logarithmic scale ({place}; {outcome['environment']['server']})",
-            "t",
-        )
-    ]
+    where = f"{place}; {outcome['environment']['server']}"
+    parts = [text(16, 24, f"Critical sections per second, on a logarithmic scale ({where})", "t")]
     tops = [_TITLE, _TITLE]
     for number, (work, subjects) in enumerate(workloads.items()):
         column = number % 2
