@@ -153,20 +153,13 @@ class Scene:
     async def judged(self, *, subtitle: str = "", **config: Any) -> Judged:
         """Write the scene's files, let the checkers judge them, and draw the picture."""
         decisions = None if self.resource is None else await self.decisions()
-        faults = self.journal.faults
-        judged = judge(
-            self.folder,
-            self.tracks,
-            decisions,
-            origin=self.origin,
-            faults=faults,
-            config={"case": self.name, "ttl": self.ttl, "key": self.key, **config},
-        )
+        told = {"case": self.name, "ttl": self.ttl, "key": self.key, **config}
+        judged = judge(self.folder, self.tracks, decisions, self.journal, config=told)
         self.panel = panel(
             self.name,
             self.tracks,
             judged.decisions,
-            faults,
+            self.journal.faults,
             ttl=self.ttl,
             subtitle=subtitle or f"checkers: {judged.verdict}; TTL {self.ttl:g} s",
         )

@@ -10,8 +10,8 @@ from harness.cli.experiment import perform
 from harness.history import Row
 from harness.judge.cycle import measure_cycle
 from harness.lab.registry import find
-from harness.lab.scale.fsync import syncs_of
 from harness.lab.scale.point import pace, queue_growth
+from harness.lab.scale.usage import usage_of
 
 _MS = 1_000_000
 
@@ -98,12 +98,13 @@ async def test_the_terms_explain_the_throughput(tmp_path: Path) -> None:
 async def test_the_time_that_etcd_waits_for_its_disk_is_read_from_its_metrics(
     etcd_server: servers.EtcdCluster,
 ) -> None:
-    before = await syncs_of(etcd_server.nodes)
+    before = await usage_of(etcd_server.nodes)
     for _ in range(5):
         await etcd_server[0].call("kv/put", {"key": "a2V5", "value": "dmFsdWU="})
-    after = await syncs_of(etcd_server.nodes)
-    assert after.count >= before.count + 5
-    mean = after.mean_ms_since(before)
+    after = await usage_of(etcd_server.nodes)
+    assert after.syncs >= before.syncs + 5
+    mean = after.since(before).mean_sync_ms
     assert mean is not None
     assert mean > 0
-    assert after.mean_ms_since(after) is None
+    assert after.since(after).mean_sync_ms is None
+    assert after.cpu >= before.cpu > 0

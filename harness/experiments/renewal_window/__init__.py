@@ -156,16 +156,14 @@ class _Trials:
 
     async def judged(self, fence: Fence) -> Judged:
         """The verdict on all trials with that fence; notes whose write came too late."""
-        origin = self._journal.origin
         resource = await self._lab.resource(fence)
-        decisions = await resource.new_decisions(origin, self._keys.__contains__)
+        decisions = await resource.new_decisions(self._journal.origin, self._keys.__contains__)
         self.stale |= {self._keys[decision.key].number for decision in decisions if _too_late(decision)}
         return judge(
             self._lab.folder / f"fence-{fence}",
             self._tracks[fence],
             decisions,
-            origin=origin,
-            faults=self._journal.faults,
+            self._journal,
             config={"ttl": TTL, "fence": fence},
         )
 

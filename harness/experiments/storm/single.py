@@ -118,15 +118,14 @@ async def run_once(rig: Rig, plan: RunPlan) -> Result:
     finally:
         for access in rig.accesses:
             access.mend()
-    key, origin = recording.key, recording.journal.origin
-    decisions = await rig.view.new_decisions(origin, lambda other: other == key)
+    key = recording.key
+    decisions = await rig.view.new_decisions(recording.journal.origin, lambda other: other == key)
     missing = await SharedSet(rig.view, _MODES[rig.fence]).lost(key, recording.acknowledged)
     judged = judge(
         rig.folder / name,
         recording.tracks,
         decisions,
-        origin=origin,
-        faults=recording.journal.faults,
+        recording.journal,
         config=plan.to_json() | {"fence": rig.fence},
         after=after,
     )
