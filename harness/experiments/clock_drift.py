@@ -183,7 +183,6 @@ async def _judged(scene: Scene, skew: Skew, left: float, late: bool) -> Case:
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
     off, on = about(cases, "fence off"), about(cases, "fence on")
     safe = [case for case in off if case.expected == "ok"]
     unsafe = [case for case in off if case.expected == "violated"]

@@ -254,7 +254,6 @@ async def _judged(scene: Scene, fences: str, shown: dict[str, bool]) -> Case:
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
     return answer(
         Conclusion(
             "Two hold it: A by the old primary's word, B by the new one's. And they hold the *same* "

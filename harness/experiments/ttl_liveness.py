@@ -153,7 +153,6 @@ def _blocked(cases: Sequence[Case]) -> dict[str, Fact]:
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
     measured = [case for case in cases if "in TTLs" in case.facts]
     shares = [float(str(case.facts["in TTLs"])) for case in measured]
     slow = [case for case in cases if "slow holder was told" in case.facts]

@@ -93,7 +93,6 @@ async def _write_all(b: Actor, c: Actor, early: Handle | None) -> None:
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
     ran = [case for case in cases if not case.skipped]
     deleted = [case.name for case in ran if case.facts.get("B's lock survived") is False]
     return answer(

@@ -21,8 +21,6 @@ _CHUNK = 1 << 16
 
 
 class Way(enum.Enum):
-    """A direction of a link."""
-
     TO_SERVER = "to server"
     TO_CLIENT = "to client"
 
@@ -162,8 +160,6 @@ class Link:
 
 
 class _Tunnel:
-    """One proxied connection."""
-
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self._writers = client, server
         self.has_hole = False

@@ -33,8 +33,6 @@ _REPEATS = 2
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A case that is to be run."""
-
     name: str
     expected: str
     run: Callable[[], Coroutine[Any, Any, Case]]

@@ -129,8 +129,6 @@ def count(cases: Sequence[Case], observed: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentResult:
-    """The result of an experiment."""
-
     cases: Sequence[Case]
     answer: str
     """The answer to the question, in one to three paragraphs of Markdown."""

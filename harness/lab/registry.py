@@ -31,8 +31,6 @@ _EXPERIMENTS: dict[int, Experiment] = {}
 def experiment(
     *, number: int, name: str, question: str, expectation: str, has_runs: bool = False
 ) -> Callable[[Run], Run]:
-    """Register the function below as an experiment."""
-
     def register(run: Run) -> Run:
         other = _EXPERIMENTS.get(number)
         if other is not None and other.name != name:

@@ -134,7 +134,6 @@ class Scene:
             yield Actor(self.key, client, writer, self.say_as(name))
 
     def track(self, name: str) -> Track:
-        """What that participant did."""
         return next(track for track in self.tracks if track.name == name)
 
     async def decisions(self) -> list[Decision]:
@@ -147,7 +146,6 @@ class Scene:
         return [f"409 seen {one.seen} got {one.token}" for one in stale]
 
     async def value(self) -> str | None:
-        """What the key holds now."""
         return None if self.resource is None else (await self.resource.value(self.key)).text
 
     async def judged(self, *, subtitle: str = "", **config: Any) -> Judged:
@@ -200,5 +198,4 @@ class Scene:
 
 
 def slug(name: str) -> str:
-    """A name fit for a folder."""
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")

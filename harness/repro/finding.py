@@ -40,8 +40,6 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of a reproduction."""
-
     figures: Sequence[Figure]
     differs: Sequence[str]
     """How our setting departs from the published one, a sentence each."""

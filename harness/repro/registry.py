@@ -30,8 +30,6 @@ _REPRODUCTIONS: dict[str, Reproduction] = {}
 
 
 def reproduction(*, name: str, about: str, published: str, source: str, claim: str) -> Callable[[Run], Run]:
-    """Register the function below as a reproduction."""
-
     def register(run: Run) -> Run:
         _REPRODUCTIONS[name] = Reproduction(name, about, published, source, claim, run)
         return run

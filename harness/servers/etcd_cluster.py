@@ -157,7 +157,6 @@ class EtcdCluster(Quorum[EtcdNode]):
         return self.url_for("root")
 
     def url_for(self, user: str) -> str:
-        """The same for one of the other users."""
         password = self.password if user == "root" else self.users[user]
         secret = credentials(user, password)
         if self.certificates is None:

@@ -35,7 +35,6 @@ class ReplicatedRedis(Group[RedisNode]):
 
     @property
     def url(self) -> str:
-        """The primary's."""
         return self.primary.url
 
     async def start(self) -> None:

@@ -62,7 +62,6 @@ class RedisWithSentinels:
 
     @property
     def nodes(self) -> list[RedisNode]:
-        """Servers and sentinels."""
         return [*self.servers, *self.sentinels]
 
     @property
@@ -81,7 +80,6 @@ class RedisWithSentinels:
             await sentinel.until(complete, "finding the other sentinels and the replicas")
 
     def close(self) -> None:
-        """Kill all and remove their folders."""
         self.sentinels.close()
         self.servers.close()
 

@@ -117,7 +117,6 @@ class Server(ABC):
         self._running().pause()
 
     def resume(self) -> None:
-        """Continue after `pause`."""
         self._running().resume()
 
     def close(self) -> None:
@@ -127,7 +126,6 @@ class Server(ABC):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
-        """The end of the server's log."""
         try:
             text = self.log.read_text(errors="replace")
         except FileNotFoundError:
@@ -174,8 +172,6 @@ def credentials(user: str, password: str | None) -> str:
 
 
 class Startable(Protocol):
-    """A server, or a group of them."""
-
     async def start(self) -> None: ...
     def close(self) -> None: ...
 

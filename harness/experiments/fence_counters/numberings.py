@@ -31,8 +31,6 @@ _CLOCK = (
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """One way to number."""
-
     name: str
     script: str
     counter_of: Callable[[str], str]

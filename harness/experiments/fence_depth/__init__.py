@@ -92,8 +92,6 @@ def _share(missing: Sequence[str], acknowledged: Sequence[str]) -> str:
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
-
     def of(*modes: Mode) -> list[Case]:
         return [case for case in cases if case.name.partition(",")[0] in modes]
 

@@ -44,7 +44,6 @@ async def _cases(lab: Lab, name: str, measure: Callable[[], Awaitable[list[Case]
 
 
 def conclude(cases: Sequence[Case], figures: dict[str, Any]) -> str:
-    """The answer, from what was measured."""
     return answer(
         _of_redis(figures) if "fill_per_s" in figures else "",
         Conclusion(

@@ -57,7 +57,6 @@ async def run(lab: Lab) -> ExperimentResult:
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
     off, on = about(cases, "fence off"), about(cases, "fence on")
     to_fail = [case for case in off if case.expected == "violated"]
     broke = any(case.observed == "violated" for case in off)

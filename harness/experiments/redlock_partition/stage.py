@@ -35,8 +35,6 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a case plays on."""
-
     scene: Scene
     nodes: servers.RedisNodes
     clocks: Sequence[FakeClock]

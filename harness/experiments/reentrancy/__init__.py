@@ -86,7 +86,6 @@ class _Processes:
                 await asyncio.sleep(0.01)
 
     async def turn_of_b(self) -> None:
-        """B enters, writes and leaves."""
         self.b.go()
         await self.b.track.until("released")
 
@@ -178,8 +177,6 @@ async def _case(lab: Lab, schedule: Schedule, lock: Kind, fence: Fence, scene: S
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
-
     recipe, ours = about(cases, RECIPE), about(cases, OURS)
     return answer(
         Conclusion(

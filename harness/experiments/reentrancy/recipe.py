@@ -61,8 +61,6 @@ return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 
 @dataclass(frozen=True, slots=True)
 class CountedEntry:
-    """What entering returned."""
-
     lock: "CountedLock"
     fence: int
     depth: int

@@ -76,8 +76,6 @@ async def storm(lab: Lab, runs: int, *, controls: Mapping[str, int]) -> Experime
 
 
 class _Runs:
-    """What became of one backend's runs."""
-
     def __init__(self, backend: str) -> None:
         self.backend = backend
         self.results: list[Result] = []

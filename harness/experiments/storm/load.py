@@ -25,7 +25,6 @@ _BREATH = 0.02  # when a server is down: no busy loop
 
 
 def load(spec: Mapping[str, Any], channel: Channel) -> None:
-    """The role of a process."""
     uvloop.run(_load(spec, channel))
 
 

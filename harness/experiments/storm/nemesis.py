@@ -25,8 +25,6 @@ _LATE_BY = 0.6  # of the fault's length: so that what was sent during the fault 
 
 
 class Nemesis:
-    """The faults of one run."""
-
     def __init__(self, rig: Rig, participants: Sequence[Participant], journal: FaultJournal) -> None:
         self._rig = rig
         self._participants = participants

@@ -43,8 +43,6 @@ _LONGEST_FAULT = 2.5  # in TTLs
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """Something that is to break."""
-
     kind: Kind
     at: float
     """Seconds after the load began."""
@@ -61,8 +59,6 @@ class PlannedFault:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """One run."""
-
     seed: int
     backend: str
     ttl: float

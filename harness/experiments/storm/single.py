@@ -33,8 +33,6 @@ _MODES: Mapping[Fence, Mode] = {"on": "every operation", "writes": "writes only"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run came to."""
-
     plan: RunPlan
     fence: Fence
     verdict: Verdict

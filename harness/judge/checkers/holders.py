@@ -24,8 +24,6 @@ from harness.judge.checkers.words import seconds
 
 
 class HoldSpan(NamedTuple):
-    """From when until when a holder had the lock."""
-
     start: int
     end: int
     row: Row

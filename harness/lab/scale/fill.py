@@ -51,8 +51,6 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """How a filling went."""
-
     keys: int
     new: int
     """Locks that did not exist already."""
@@ -224,7 +222,6 @@ async def used_memory(pipe: Pipe) -> int:
 
 
 def info(reply: bytes) -> dict[str, str]:
-    """The fields of an INFO reply."""
     pairs = (line.partition(":") for line in reply.decode().splitlines() if ":" in line)
     return {name: value for name, _, value in pairs}
 

@@ -31,8 +31,6 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is asked of a lock in one run."""
-
     setting: Setting
     contenders: int
     rate: float
