@@ -105,7 +105,8 @@ class _Pair:
 
 
 @contextlib.asynccontextmanager
-async def _pair(lab: Lab, scene: Scene) -> AsyncIterator[_Pair]:
+async def _pair(lab: Lab, scene: Scene) -> AsyncIterator[tuple[_Pair, Actor, Actor]]:
+    """A pair, and two clients that are connected to it; time begins."""
     async with contextlib.AsyncExitStack() as stack:
         async with lab.loading.one():
             group = await stack.enter_async_context(servers.redis_replicated(1))
@@ -114,7 +115,10 @@ async def _pair(lab: Lab, scene: Scene) -> AsyncIterator[_Pair]:
             )
             await group.follow(group.replicas[0], replication.address)
         front = await stack.enter_async_context(open_link(group.primary.address, name="front"))
-        yield _Pair(group, replication, front, scene)
+        pair = _Pair(group, replication, front, scene)
+        async with scene.actor("A", pair.url) as a, scene.actor("B", pair.url) as b:
+            await scene.begin()
+            yield pair, a, b
 
 
 async def _turn(actor: Actor, number: int) -> str:
@@ -139,8 +143,7 @@ async def _forget(pair: _Pair, actor: Actor, turns: int) -> None:
 
 async def _two_holders(lab: Lab, turns: int, scene: Scene) -> Case:
     """A is granted what the replica never hears of; B is granted it again."""
-    async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a, scene.actor("B", pair.url) as b:
-        await scene.begin()
+    async with _pair(lab, scene) as (pair, a, b):
         await _turns(a, turns)
         await pair.in_step()
         async with pair.behind():
@@ -160,8 +163,7 @@ async def _two_holders(lab: Lab, turns: int, scene: Scene) -> Case:
 
 async def _replicated(lab: Lab, turns: int, scene: Scene) -> Case:
     """The same, but the grant reached the replica: B has to wait."""
-    async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a, scene.actor("B", pair.url) as b:
-        await scene.begin()
+    async with _pair(lab, scene) as (pair, a, b):
         await _turns(a, turns)
         mine = await a.acquire(ttl=LONG)
         await pair.in_step()
@@ -177,8 +179,7 @@ async def _replicated(lab: Lab, turns: int, scene: Scene) -> Case:
 async def _forgotten(lab: Lab, turns: int, scene: Scene, *, repair: bool) -> Case:
     """The replica has missed several turns: fences begin again below what the resource has seen."""
     assert scene.resource is not None
-    async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a, scene.actor("B", pair.url) as b:
-        await scene.begin()
+    async with _pair(lab, scene) as (pair, a, b):
         await _forget(pair, a, turns)
         seen = (await scene.resource.value(scene.key)).max_fence
         if repair:
@@ -195,8 +196,7 @@ async def _forgotten(lab: Lab, turns: int, scene: Scene, *, repair: bool) -> Cas
 
 async def _remembered(lab: Lab, turns: int, scene: Scene) -> Case:
     """The same without anybody's help: a client that has seen the higher fences lifts the counter itself."""
-    async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a:
-        await scene.begin()
+    async with _pair(lab, scene) as (pair, a, _):
         await _forget(pair, a, turns)
         accepted = await _turn(a, turns + FORGOTTEN + 1) == "accepted"
         fence = a.handle.fence

@@ -59,28 +59,25 @@ async def _duel(lab: Lab, backend: str, freeze: str, scene: Scene) -> Case:
     assert scene.resource is not None
     server = await lab.lock_server(backend)
     address = scene.resource.url.removeprefix("http://")
-    async with contextlib.AsyncExitStack() as stack:
-        link = await stack.enter_async_context(open_link(address, name="A to resource"))
+    async with open_link(address, name="A to resource") as link:
         jobs: dict[str, dict[str, object]] = {
             "SIGSTOP": {"work": WORK},
             "sleep": {"pause": PAUSE, "renew": False},
             "late packet": {"work": WORK, "renew": False, "resource_url": f"http://{link.address}"},
         }
-        a, b = await asyncio.gather(
-            stack.enter_async_context(scene.worker("A", server.url, **jobs[freeze])),
-            stack.enter_async_context(scene.worker("B", server.url, work=WORK_OF_B)),
-        )
-        await scene.begin()
-        a.track.paused = True
-        a.go()
-        granted = await a.track.until("granted")
-        async with _fault(scene, freeze, a, link):
-            b.go()
-            await b.track.until("accepted", "stale")
-            in_time = not a.track.has("resumed")
-            await scene.until(granted.at / 1e9 + PAUSE)
-        await a.track.until("accepted", "stale")
-        await asyncio.gather(a.ended(), b.ended())
+        job_of_a, job_of_b = {"url": server.url, **jobs[freeze]}, {"url": server.url, "work": WORK_OF_B}
+        async with scene.workers(A=job_of_a, B=job_of_b) as (a, b):
+            await scene.begin()
+            a.track.paused = True
+            a.go()
+            granted = await a.track.until("granted")
+            async with _fault(scene, freeze, a, link):
+                b.go()
+                await b.track.until("accepted", "stale")
+                in_time = not a.track.has("resumed")
+                await scene.until(granted.at / 1e9 + PAUSE)
+            await a.track.until("accepted", "stale")
+            await asyncio.gather(a.ended(), b.ended())
     return await _judged(scene, in_time=in_time)
 
 

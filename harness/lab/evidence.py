@@ -42,9 +42,14 @@ def write_evidence(
     (lab.folder / SUMMARY_FILE).write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
 
 
-def columns(cases: Sequence[Case]) -> list[str]:
-    """The names of all facts, each once, in the order of their first appearance."""
-    return list(dict.fromkeys(name for case in cases for name in case.facts))
+def table(cases: Sequence[Case]) -> list[list[str]]:
+    """A header and a row for each case: every fact has a column, in the order of their first appearance."""
+    names = list(dict.fromkeys(name for case in cases for name in case.facts))
+    header = ["case", "expected", "observed", *names]
+    return [header] + [
+        [case.name, case.expected, case.observed, *(in_words(case.facts.get(name)) for name in names)]
+        for case in cases
+    ]
 
 
 def in_words(fact: Fact) -> str:
@@ -84,11 +89,9 @@ def _summary(
 
 
 def _answer(experiment: Experiment, lab: Lab, outcome: ExperimentResult) -> str:
-    verdict = {
-        EXIT_OK: "as predicted",
-        EXIT_OTHERWISE: "NOT as predicted",
-        EXIT_NOTHING_RAN: "nothing could be run",
-    }[exit_code(outcome)]
+    verdict = "as predicted" if outcome.as_predicted else "NOT as predicted"
+    if not outcome.ran:
+        verdict = "nothing could be run"
     parts = [
         f"# Experiment {experiment.number}: {experiment.name}",
         f"**Question.** {experiment.question}",
@@ -124,13 +127,8 @@ def repeated(cases: Sequence[Case]) -> str:
 
 
 def _table(cases: Sequence[Case]) -> str:
-    names = columns(cases)
-    header = ["case", "expected", "observed", *names]
-    rows = [
-        [case.name, case.expected, case.observed, *(in_words(case.facts.get(n)) for n in names)]
-        for case in cases
-    ]
+    header, *rows = table(cases)
     lines = [header, ["---"] * len(header), *rows]
-    table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    drawn = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
     reasons = [f"- {case.name}: {case.reason}" for case in cases if case.reason]
-    return "\n\n".join([table, *(["\n".join(reasons)] if reasons else [])])
+    return "\n\n".join([drawn, *(["\n".join(reasons)] if reasons else [])])

@@ -123,6 +123,13 @@ class Scene:
         return self.participant(name, worker, url=url, **told | job)
 
     @contextlib.asynccontextmanager
+    async def workers(self, **jobs: Mapping[str, Any]) -> AsyncIterator[list[Participant]]:
+        """Several, started at the same time: to each name what `worker` is told."""
+        async with contextlib.AsyncExitStack() as stack:
+            workers = (stack.enter_async_context(self.worker(name, **job)) for name, job in jobs.items())
+            yield await asyncio.gather(*workers)
+
+    @contextlib.asynccontextmanager
     async def actor(self, name: str, url: str, **options: Any) -> AsyncIterator[Actor]:
         """A client in this process, connected; `options` are those of `asyncdlock.connect`."""
         async with contextlib.AsyncExitStack() as stack:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from asyncdlock.backends.redis.requests import ACQUIRE
 from harness.experiments.redlock_partition.stage import (
@@ -15,7 +15,7 @@ from harness.experiments.redlock_partition.stage import (
     restart,
 )
 from harness.faults import crashed_server, frozen_process, frozen_server
-from harness.lab import Lab, Scene
+from harness.lab import Actor, Lab, Scene
 from harness.lab.outcome import Case, Fact
 from harness.lab.verdict import HOLDERS
 
@@ -32,11 +32,11 @@ STORIES = (
 
 async def frozen_client(sides: Sides | None, frozen: int | None, lab: Lab, scene: Scene) -> Case:
     """A has its majority and has checked the time left; then it is stopped, and B's turn comes."""
-    async with open_stage(lab, scene, sides) as stage, contextlib.AsyncExitStack() as stack:
-        a, b = await asyncio.gather(
-            stack.enter_async_context(scene.worker("A", stage.a.url, work=WORK)),
-            stack.enter_async_context(scene.worker("B", stage.b.url)),
-        )
+    async with (
+        open_stage(lab, scene, sides) as stage,
+        scene.workers(A={"url": stage.a.url, "work": WORK}, B={"url": stage.b.url}) as (a, b),
+        contextlib.AsyncExitStack() as stack,
+    ):
         await scene.begin()
         if frozen is not None:
             who = f"node {frozen + 1}"
@@ -55,11 +55,10 @@ async def frozen_client(sides: Sides | None, frozen: int | None, lab: Lab, scene
 
 async def frozen_before_check(lab: Lab, scene: Scene) -> Case:
     """All nodes have granted A's request; A is stopped before it has read a single answer."""
-    async with open_stage(lab, scene) as stage, contextlib.AsyncExitStack() as stack:
-        a, b = await asyncio.gather(
-            stack.enter_async_context(scene.worker("A", stage.a.url)),
-            stack.enter_async_context(scene.worker("B", stage.b.url, work=WORK)),
-        )
+    async with (
+        open_stage(lab, scene) as stage,
+        scene.workers(A={"url": stage.a.url}, B={"url": stage.b.url, "work": WORK}) as (a, b),
+    ):
         for node in stage.nodes:  # so that A's first request is carried out and not asked back
             await node.command("SCRIPT", "LOAD", ACQUIRE.source)
         await scene.begin()
@@ -85,12 +84,7 @@ async def frozen_before_check(lab: Lab, scene: Scene) -> Case:
 
 async def lost_vote(sides: Sides, fault: Callable[[Stage], Awaitable[None]], lab: Lab, scene: Scene) -> Case:
     """A holds the lock and is well; the shared node's vote is lost; B, refused before, gets it."""
-    async with (
-        open_stage(lab, scene, sides, clocks=fault is jump) as stage,
-        scene.actor("A", stage.a.url, **PATIENT) as a,
-        scene.actor("B", stage.b.url, **PATIENT) as b,
-    ):
-        await scene.begin()
+    async with open_stage(lab, scene, sides, clocks=fault is jump) as stage, _actors(stage) as (a, b):
         mine = await a.acquire(ttl=LONG)
         refused = await b.try_acquire(ttl=LONG) is None
         await fault(stage)
@@ -106,12 +100,7 @@ async def lost_vote(sides: Sides, fault: Callable[[Stage], Awaitable[None]], lab
 
 async def kept_vote(sides: Sides, lab: Lab, scene: Scene) -> Case:
     """The shared node had its vote on disk before it answered: B has to wait."""
-    async with (
-        open_stage(lab, scene, sides, persistent=True) as stage,
-        scene.actor("A", stage.a.url, **PATIENT) as a,
-        scene.actor("B", stage.b.url, **PATIENT) as b,
-    ):
-        await scene.begin()
+    async with open_stage(lab, scene, sides, persistent=True) as stage, _actors(stage) as (a, b):
         await a.acquire(ttl=LONG)
         await restart(stage)
         refused = await b.try_acquire(ttl=LONG) is None
@@ -123,12 +112,7 @@ async def kept_vote(sides: Sides, lab: Lab, scene: Scene) -> Case:
 
 async def late_restart(sides: Sides, lab: Lab, scene: Scene) -> Case:
     """The remedy that Redlock's specification names: a crashed node stays away for longer than any TTL."""
-    async with (
-        open_stage(lab, scene, sides) as stage,
-        scene.actor("A", stage.a.url, **PATIENT) as a,
-        scene.actor("B", stage.b.url, **PATIENT) as b,
-    ):
-        await scene.begin()
+    async with open_stage(lab, scene, sides) as stage, _actors(stage) as (a, b):
         mine = await a.acquire(ttl=LATE_TTL)
         await b.try_acquire(ttl=LATE_TTL)
         async with crashed_server(scene.journal, stage.nodes[sides.shared], who=f"node {sides.shared + 1}"):
@@ -144,12 +128,7 @@ async def late_restart(sides: Sides, lab: Lab, scene: Scene) -> Case:
 async def forgotten_counter(sides: Sides, lab: Lab, scene: Scene) -> Case:
     """A's side has counted to six. The shared node forgets, and B's majority counts from one."""
     assert scene.resource is not None
-    async with (
-        open_stage(lab, scene, sides) as stage,
-        scene.actor("A", stage.a.url, **PATIENT) as a,
-        scene.actor("B", stage.b.url, **PATIENT) as b,
-    ):
-        await scene.begin()
+    async with open_stage(lab, scene, sides) as stage, _actors(stage) as (a, b):
         for turn in range(5):
             await a.acquire(ttl=LONG)
             await a.finish(f"result {turn + 1} of A")
@@ -171,6 +150,15 @@ async def forgotten_counter(sides: Sides, lab: Lab, scene: Scene) -> Case:
         "B was accepted once the counters were lifted": mended,
     }
     return await _judged(scene, two_holders=True, shown=shown, but=("fence_order",))
+
+
+@contextlib.asynccontextmanager
+async def _actors(stage: Stage) -> AsyncIterator[tuple[Actor, Actor]]:
+    """A and B, connected; time begins."""
+    scene = stage.scene
+    async with scene.actor("A", stage.a.url, **PATIENT) as a, scene.actor("B", stage.b.url, **PATIENT) as b:
+        await scene.begin()
+        yield a, b
 
 
 async def _judged(
