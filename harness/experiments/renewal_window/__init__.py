@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import asyncdlock
 from asyncdlock import LockClient, LockError
-from harness.experiments.renewal_window.arms import ARMS, Arm, Trial, draw_trials
+from harness.experiments.renewal_window.arms import ARMS, Arm, Guard, Trial, draw_trials
 from harness.experiments.renewal_window.picture import draw
 from harness.experiments.renewal_window.subject import subject
 from harness.faults import FaultJournal, frozen_process
@@ -191,35 +191,25 @@ def _narrower(trials: Sequence[Trial], stale: set[int]) -> list[Case]:
     """Each means narrows the window of those who freeze as a whole; both together do not close it."""
     frozen = [trial for trial in trials if trial.arm.level != "coroutine"]
 
-    def late(watchdog: bool, guards: Sequence[str]) -> tuple[int, int]:
-        chosen = [t for t in frozen if t.arm.watchdog == watchdog and t.arm.guard in guards]
-        return _counted(chosen, stale)
+    def late(watchdog: bool, guard: Guard) -> tuple[int, str]:
+        chosen = [t for t in frozen if (t.arm.watchdog, t.arm.guard) == (watchdog, guard)]
+        count, of = _counted(chosen, stale)
+        return count, f"{count}/{of}"
 
-    plain, looks, both = ("pause, write",), ("pause, check(), write",), ("check(), pause, write",)
-    nothing, renewed, looked, left = (
-        late(False, plain),
-        late(True, plain),
-        late(True, looks),
-        late(True, both),
-    )
+    nothing, renewed = late(False, "pause, write"), late(True, "pause, write")
+    looked, left = late(True, "pause, check(), write"), late(True, "check(), pause, write")
+    narrower = {"renewal narrows the window": (nothing, renewed)}
+    narrower["check() after the pause narrows it further"] = (renewed, looked)
     return [
-        compare(
-            "renewal narrows the window",
-            renewed[0] < nothing[0],
-            prediction="narrower",
-            stale=f"{nothing[0]}/{nothing[1]} without, {renewed[0]}/{renewed[1]} with",
-        ),
-        compare(
-            "check() after the pause narrows it further",
-            looked[0] < renewed[0],
-            prediction="narrower",
-            stale=f"{renewed[0]}/{renewed[1]} without, {looked[0]}/{looked[1]} with",
+        *(
+            compare(name, after < before, prediction="narrower", stale=f"{of} without, {of_after} with")
+            for name, ((before, of), (after, of_after)) in narrower.items()
         ),
         compare(
             "renewal and check() do not close it",
             left[0] > 0,
             prediction="still open",
-            stale=f"{left[0]}/{left[1]} with the pause after the check()",
+            stale=f"{left[1]} with the pause after the check()",
         ),
     ]
 
