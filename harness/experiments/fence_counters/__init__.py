@@ -18,7 +18,7 @@ from harness.lab.registry import experiment
 from harness.lab.resource_view import ResourceView
 from harness.lab.scale.etcd_growth import Gateway, many
 from harness.lab.scale.expiry import sample
-from harness.lab.scale.fill import open_pipe
+from harness.lab.scale.pipe import open_pipe
 from harness.report.charts import bars
 
 ETCD = "etcd revision"

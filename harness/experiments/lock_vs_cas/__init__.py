@@ -16,6 +16,9 @@ WORK = 0.005
 """What a writer does between its read and its write: the time in which another one can spoil it."""
 NONE_LOST = "no update lost"
 
+Found = dict[int, dict[str, Increments]]
+"""By the number of writers, what each way came to."""
+
 
 @experiment(
     number=12,
@@ -34,7 +37,7 @@ async def run(lab: Lab) -> ExperimentResult:
         "cas": (await lab.enter(spawn(store="memory", fence="off", log=False))).url,
         "lock": (await lab.enter(spawn(store="memory", log=False))).url,
     }
-    found: dict[int, dict[str, Increments]] = {}
+    found: Found = {}
     cases: list[Case] = []
     for writers in sizes:
         plan = Plan(f"{writers} writers", NONE_LOST, partial(_case, lab, resources, writers, seconds, found))
@@ -59,7 +62,7 @@ async def _case(
     resources: Mapping[str, str],
     writers: int,
     seconds: float,
-    found: dict[int, dict[str, Increments]],
+    found: Found,
 ) -> Case:
     server = await lab.lock_server("redis-queue")
     done: dict[str, Increments] = {}
@@ -80,7 +83,7 @@ async def _case(
     return Case(name=f"{writers} writers", expected=NONE_LOST, observed=observed, facts=facts)
 
 
-def _waste(found: dict[int, dict[str, Increments]]) -> Case:
+def _waste(found: Found) -> Case:
     """The claim about wasted work, at the largest number of writers."""
     prediction = "cas wastes most of it, the lock none"
     most = found[max(found)] if found else {}
@@ -89,7 +92,7 @@ def _waste(found: dict[int, dict[str, Increments]]) -> Case:
     return compare("wasted work", holds, prediction=prediction, **facts)
 
 
-def crossing(found: dict[int, dict[str, Increments]]) -> int | None:
+def crossing(found: Found) -> int | None:
     """The smallest number of writers from which on the lock does more per second; `None`: never."""
     better = [
         writers for writers in sorted(found) if found[writers]["lock"].per_s > found[writers]["cas"].per_s
@@ -110,7 +113,7 @@ def _figures(writers: int, way: str, one: Increments) -> dict[str, Any]:
     }
 
 
-def _pictures(lab: Lab, found: dict[int, dict[str, Increments]]) -> None:
+def _pictures(lab: Lab, found: Found) -> None:
     ways = {"cas": "compare-and-swap", "lock": "lock (redis-queue)"}
     charts: dict[str, tuple[str, str, Callable[[Increments], float]]] = {
         "updates": ("Updates of one value", "per second", lambda one: one.per_s),
@@ -125,7 +128,7 @@ def _pictures(lab: Lab, found: dict[int, dict[str, Increments]]) -> None:
         lab.chart(name, picture)
 
 
-def _answer(cases: Sequence[Case], found: dict[int, dict[str, Increments]]) -> str:
+def _answer(cases: Sequence[Case], found: Found) -> str:
     if not found:
         return "Nothing could be run."
     fewest, most = found[min(found)], found[max(found)]

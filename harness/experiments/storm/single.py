@@ -24,8 +24,6 @@ from harness.resource.process import Fence
 
 # After it was told to stop: whoever still waits for a server by then is stuck, and is killed.
 _ENDS_WITHIN = 8.0
-# After the last fault, so that its consequences are part of the run, in TTLs.
-_AFTERMATH = 1.0
 _STARTS_WITHIN = 30.0
 
 _MODES: Mapping[Fence, Mode] = {"on": "every operation", "writes": "writes only", "off": "none"}
@@ -111,7 +109,8 @@ async def run_once(rig: Rig, plan: RunPlan) -> Result:
             for participant in participants:
                 participant.go()
             nemesis = Nemesis(rig, participants, recording.journal)
-            await asyncio.gather(_storm(nemesis, plan), asyncio.sleep(plan.seconds))
+            await asyncio.gather(nemesis.carry_out(plan.faults), asyncio.sleep(plan.seconds - plan.ttl))
+            await asyncio.sleep(plan.ttl)  # so that the consequences of the last fault are part of the run
             await _stopped(participants)
     finally:
         for access in rig.accesses:
@@ -165,11 +164,6 @@ async def _participant(
     return await stack.enter_async_context(
         rig.forkserver.participant(f"process {process}", load, spec, heard)
     )
-
-
-async def _storm(nemesis: Nemesis, plan: RunPlan) -> None:
-    await nemesis.carry_out(plan.faults)
-    await asyncio.sleep(_AFTERMATH * plan.ttl)
 
 
 async def _stopped(participants: Sequence[Participant]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import asyncdlock
 from asyncdlock import LockError
 from harness.history.distribution import Distribution
-from harness.lab.scale.fill import Pipe, info, open_pipe
+from harness.lab.scale.pipe import Pipe, info, open_pipe
 
 _LIVE_KEY = "live-lock"
 _LIVE_EVERY = 0.005
