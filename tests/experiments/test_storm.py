@@ -7,13 +7,14 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from harness.experiments import storm as storm_module
 from harness.experiments.storm import _Runs, storm
-from harness.experiments.storm.plan import GROUPS, PROCESSES, Habits, RunPlan, plan_run
+from harness.experiments.storm.plan import GROUPS, PROCESSES, RunPlan, draw_turns, plan_run
 from harness.experiments.storm.rig import Rig, open_rig
 from harness.experiments.storm.single import Result, run_once
 from harness.history import load_run
@@ -71,7 +72,7 @@ def test_a_seed_means_the_same_plan_in_every_process() -> None:
     program = (
         "import json; from harness.experiments.storm.plan import *; "
         "print(json.dumps([plan_run(seed).to_json() for seed in range(20)]), "
-        "Habits(7, 1, 0, ttl=1.0).turn(), sep='\\n')"
+        "next(draw_turns(7, 1, 0, ttl=1.0)), sep='\\n')"
     )
     told = [
         subprocess.run(
@@ -86,7 +87,7 @@ def test_a_seed_means_the_same_plan_in_every_process() -> None:
     assert told[0] == told[1]
     here = [plan_run(seed).to_json() for seed in range(20)]
     assert json.loads(told[0][0]) == json.loads(json.dumps(here))
-    assert told[0][1] == repr(Habits(7, 1, 0, ttl=1.0).turn())
+    assert told[0][1] == repr(next(draw_turns(7, 1, 0, ttl=1.0)))
 
 
 def test_every_kind_of_fault_meets_every_backend_and_no_two_of_one_group_meet_in_a_run() -> None:
@@ -101,8 +102,7 @@ def test_every_kind_of_fault_meets_every_backend_and_no_two_of_one_group_meet_in
 
 
 def test_a_fifth_or_more_of_the_turns_overstays_its_lease() -> None:
-    habits = Habits(1, 0, 0, ttl=1.0)
-    turns = [habits.turn() for _ in range(1000)]
+    turns = list(islice(draw_turns(1, 0, 0, ttl=1.0), 1000))
     assert sum(turn.wait > 1.0 and (turn.stall or not turn.renew) for turn in turns) > 200
 
 
