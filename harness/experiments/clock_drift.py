@@ -9,13 +9,12 @@ the time.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from harness import servers
-from harness.faults import FakeClock
 from harness.lab import FENCES, Actor, Lab, Scene
+from harness.lab.clocks import open_clocked_nodes
 from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, about, answer, count
 from harness.lab.registry import experiment
 from harness.lab.verdict import HOLDERS
@@ -89,26 +88,9 @@ async def run(lab: Lab) -> ExperimentResult:
     )
 
 
-@contextlib.asynccontextmanager
-async def _nodes(lab: Lab, skew: Skew, wrong: Sequence[int]) -> AsyncIterator[servers.RedisNodes]:
-    """Valkey nodes, each with a clock of its own. Debian's redis-server hangs under libfaketime."""
-    with contextlib.ExitStack() as stack:
-        rates = [skew.rate if number in wrong else 1.0 for number in range(skew.nodes)]
-        clocks = [stack.enter_context(FakeClock(rate=rate)) for rate in rates]
-
-        def build() -> servers.RedisNodes:
-            return servers.RedisNodes(
-                [servers.RedisNode(flavour="valkey", environment=clock.environment) for clock in clocks]
-            )
-
-        async with contextlib.AsyncExitStack() as running:
-            async with lab.loading.one():
-                nodes = await running.enter_async_context(servers.running(build))
-            yield nodes
-
-
 async def _case(lab: Lab, skew: Skew, wrong: Sequence[int], scene: Scene) -> Case:
-    async with _nodes(lab, skew, wrong) as nodes:
+    rates = [skew.rate if number in wrong else 1.0 for number in range(skew.nodes)]
+    async with open_clocked_nodes(lab, rates) as (nodes, _):
         url = nodes.url if skew.nodes > 1 else nodes[0].url
         async with scene.actor("A", url) as a, scene.actor("B", url) as b:
             await scene.begin()
