@@ -185,6 +185,7 @@ SHARED_NAMES = {
     "Arrivals": "the stream of them that contenders take from, and `arrivals` in a summary",
     "Backend": "the protocol that a backend fulfils, and `backend` in a summary",
     "Connection": "the resource's own end of one, and a client's",
+    "Hold": "the context of `hold()`, and from when until when a holder had the lock, in a history",
     "Mark": "the highest fence that a guard has seen, at S3 and at the resource; a mark of a timeline",
     "Metrics": "of the library and of the resource",
     "Pauses": "as they are counted, and `pauses` in a summary",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.history import Decision, History, Row
 from harness.judge.checkers import run_checks, verdict_of
-from harness.judge.checkers.clocks import regressions
+from harness.judge.checkers.realtime import regressions
 from tests.judge.mutations import well_behaved_history
 
 

@@ -12,9 +12,9 @@ as far as these bounds allow; times of one process need none.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from harness.history import Decision, Row
+from harness.judge.checkers.realtime import regressions
 
 _ANSWERS: Mapping[str, tuple[str, ...]] = {"accepted": ("accepted",), "stale": ("stale", "repeated")}
 
@@ -51,31 +51,40 @@ class Clocks:
     def latest(self, row: Row, at: int) -> int:
         return at - self._ahead[row.process].low
 
-    def regressions(self, rows: Sequence[Row], start: str, end: str) -> Iterator[tuple[Row, Row]]:
-        """As the function of that name, of the rows' fences: `(earlier, later)`, each later one once.
-
-        `start` and `end` name two times of a row. Those of one process need no bounds.
-        """
-        starts, ends = map(attrgetter, (start, end))
-        groups: dict[int, list[Row]] = defaultdict(list)
-        for row in rows:
-            groups[row.process].append(row)
+    def regressions(
+        self,
+        rows: Sequence[Row],
+        start: Callable[[Row], int],
+        end: Callable[[Row], int],
+    ) -> Iterator[tuple[Row, Row]]:
+        """As `realtime.regressions`, of the rows' fences: `(earlier, later)`, each later one once."""
         named: set[int] = set()
-        for group in groups.values():
-            fences = [row.fence or 0 for row in group]
-            for before, after in regressions([*map(starts, group)], [*map(ends, group)], fences):
+        for group in by_process(rows):
+            for before, after in regressions(
+                [start(row) for row in group],
+                [end(row) for row in group],
+                [row.fence or 0 for row in group],
+            ):
                 named.add(group[after].id)
                 yield group[before], group[after]
         known = [row for row in rows if self.bounds(row) is not None]
         if len({row.process for row in known}) < 2:
             return
         for before, after in regressions(
-            [self.earliest(row, starts(row)) for row in known],
-            [self.latest(row, ends(row)) for row in known],
+            [self.earliest(row, start(row)) for row in known],
+            [self.latest(row, end(row)) for row in known],
             [row.fence or 0 for row in known],
         ):
             if known[after].id not in named:
                 yield known[before], known[after]
+
+
+def by_process(rows: Sequence[Row]) -> Iterable[list[Row]]:
+    """The rows of each process, whose times need no bounds."""
+    groups: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.process].append(row)
+    return groups.values()
 
 
 def compare_clocks(rows: Iterable[Row], decided: Callable[[Row], Sequence[Decision]]) -> Clocks:
@@ -103,26 +112,3 @@ def compare_clocks(rows: Iterable[Row], decided: Callable[[Row], Sequence[Decisi
             if process in highs
         }
     )
-
-
-def regressions(
-    starts: Sequence[int], ends: Sequence[int], fences: Sequence[int]
-) -> Iterator[tuple[int, int]]:
-    """Every interval whose fence is not above that of one that certainly came before, with that one.
-
-    Somewhere between `starts[i]` and `ends[i]` fence `fences[i]` took its place in the order. Yields
-    indexes `(earlier, later)`; of all that came before, the one with the highest fence is named.
-    Overlapping intervals have no order, so nothing is said about them. O(n log n).
-    """
-    by_end = sorted(range(len(ends)), key=ends.__getitem__)
-    position = 0
-    highest = -1
-    for later in sorted(range(len(starts)), key=starts.__getitem__):
-        start = starts[later]
-        while ends[by_end[position]] < start:
-            earlier = by_end[position]
-            if highest < 0 or fences[earlier] > fences[highest]:
-                highest = earlier
-            position += 1
-        if highest >= 0 and fences[highest] >= fences[later]:
-            yield highest, later

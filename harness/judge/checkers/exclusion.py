@@ -14,7 +14,7 @@ requests that were in the resource at the same time: it decides them one after t
 
 from itertools import pairwise
 
-from harness.history import Decision
+from harness.history import Decision, Row
 from harness.judge.checkers.evidence import Evidence
 from harness.judge.checkers.registry import checker
 from harness.judge.checkers.result import CheckResult, Findings
@@ -85,9 +85,17 @@ def _check_replies(evidence: Evidence, findings: Findings) -> int:
     for grants in evidence.grants.values():
         writes = [row for row in grants if row.write == "accepted" and row.write_done is not None]
         judged += len(writes)
-        for earlier, later in evidence.clocks.regressions(writes, "write_sent", "write_done"):
+        for earlier, later in evidence.clocks.regressions(writes, _sent, _done):
             findings.violated(
                 "two writers: the write of {}, sent at {}, was accepted after that of {}, done at {}",
                 *(later, seconds(later.write_sent), earlier, seconds(earlier.write_done)),
             )
     return judged
+
+
+def _sent(row: Row) -> int:
+    return row.write_sent or 0
+
+
+def _done(row: Row) -> int:
+    return row.write_done or 0

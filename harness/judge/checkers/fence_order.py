@@ -26,7 +26,7 @@ def fence_order(evidence: Evidence) -> CheckResult:
         judged += len(grants)
         _check_fences(key, grants, findings)
         called = [row for row in grants if row.called is not None]
-        for earlier, later in evidence.clocks.regressions(called, "called", "granted"):
+        for earlier, later in evidence.clocks.regressions(called, _called, _granted):
             if earlier.fence != later.fence:  # a fence granted twice is named as that
                 findings.violated(
                     "the fence went back from {} to {}: {} was called at {}, after {} was granted at {}",
@@ -37,6 +37,14 @@ def fence_order(evidence: Evidence) -> CheckResult:
     if without:
         findings.unknown("{:,} grants came without a fence", without)
     return findings.result(grants=judged)
+
+
+def _called(row: Row) -> int:
+    return row.called or 0
+
+
+def _granted(row: Row) -> int:
+    return row.granted or 0
 
 
 def _check_fences(key: str, grants: list[Row], findings: Findings) -> None:

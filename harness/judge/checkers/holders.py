@@ -11,19 +11,20 @@ of different processes are compared within the bounds of their clocks.
 A lock that fails here may still do no harm, because the resource refuses whoever comes late.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from harness.history import Row
-from harness.judge.checkers.clocks import Clocks
+from harness.judge.checkers.clocks import Clocks, by_process
 from harness.judge.checkers.evidence import Evidence
 from harness.judge.checkers.registry import checker
 from harness.judge.checkers.result import CheckResult
 from harness.judge.checkers.words import seconds
 
 
-class HoldSpan(NamedTuple):
+class Hold(NamedTuple):
+    """From when until when a holder had the lock."""
+
     start: int
     end: int
     row: Row
@@ -61,7 +62,7 @@ def holders(evidence: Evidence) -> CheckResult:
                 )
         # A single moment orders a hold as well as its whole length does.
         fenced = [hold.row for hold in holds if hold.row.fence is not None]
-        for earlier, later in evidence.clocks.regressions(fenced, "granted", "granted"):
+        for earlier, later in evidence.clocks.regressions(fenced, _granted, _granted):
             if earlier.fence != later.fence:
                 findings.violated(
                     "the lock broke its promise: {} held it at {}, after {} at {}, under a lower fence",
@@ -80,7 +81,11 @@ def holders(evidence: Evidence) -> CheckResult:
     return findings.result(holds=judged, overlaps=overlaps)
 
 
-def _hold(row: Row, ttl: int | None) -> HoldSpan | None:
+def _granted(row: Row) -> int:
+    return row.granted or 0
+
+
+def _hold(row: Row, ttl: int | None) -> Hold | None:
     """`None` when nothing tells how long the lock was this holder's."""
     assert row.granted is not None
     last = next(
@@ -96,22 +101,23 @@ def _hold(row: Row, ttl: int | None) -> HoldSpan | None:
         if ttl is None or row.called is None:
             return None
         last = min(last, row.called + ttl)
-        return HoldSpan(row.granted, last, row, assumed=True) if last >= row.granted else None
-    return HoldSpan(row.granted, last, row) if last >= row.granted else None
+        return Hold(row.granted, last, row, assumed=True) if last >= row.granted else None
+    return Hold(row.granted, last, row) if last >= row.granted else None
 
 
-def _overlapping(holds: Sequence[HoldSpan], clocks: Clocks) -> Iterator[tuple[HoldSpan, HoldSpan]]:
+def _overlapping(holds: Sequence[Hold], clocks: Clocks) -> Iterator[tuple[Hold, Hold]]:
     """Every hold that began during an earlier one, and that one."""
     named: set[int] = set()
-    mine: dict[int, list[HoldSpan]] = defaultdict(list)
-    for hold in holds:
-        mine[hold.row.process].append(hold)
-    for group in mine.values():
-        for before, after in _sweep([(hold.start, hold.end, hold) for hold in group]):
+    groups = by_process([hold.row for hold in holds])
+    if len({hold.row.process for hold in holds}) == 1:
+        yield from _sweep([(hold.start, hold.end, hold) for hold in holds])
+        return
+    of_row = {hold.row.id: hold for hold in holds}
+    for group in groups:
+        mine = [of_row[row.id] for row in group]
+        for before, after in _sweep([(hold.start, hold.end, hold) for hold in mine]):
             named.add(after.row.id)
             yield before, after
-    if len(mine) < 2:
-        return
     shared = [hold for hold in holds if clocks.bounds(hold.row) is not None]
     certain = [
         (clocks.latest(hold.row, hold.start), clocks.earliest(hold.row, hold.end), hold) for hold in shared
@@ -121,8 +127,8 @@ def _overlapping(holds: Sequence[HoldSpan], clocks: Clocks) -> Iterator[tuple[Ho
             yield before, after
 
 
-def _sweep(spans: Iterable[tuple[int, int, HoldSpan]]) -> Iterator[tuple[HoldSpan, HoldSpan]]:
-    last: tuple[int, HoldSpan] | None = None
+def _sweep(spans: Iterable[tuple[int, int, Hold]]) -> Iterator[tuple[Hold, Hold]]:
+    last: tuple[int, Hold] | None = None
     for start, end, hold in sorted(spans, key=lambda span: span[:2]):
         if last is not None and start < last[0] and hold.row.owner != last[1].row.owner:
             yield last[1], hold
@@ -130,7 +136,7 @@ def _sweep(spans: Iterable[tuple[int, int, HoldSpan]]) -> Iterator[tuple[HoldSpa
             last = end, hold
 
 
-def _not_comparable(holds: Sequence[HoldSpan], clocks: Clocks) -> set[int]:
+def _not_comparable(holds: Sequence[Hold], clocks: Clocks) -> set[int]:
     processes = {hold.row.process: hold.row for hold in holds}
     if len(processes) < 2:
         return set()
