@@ -12,6 +12,9 @@ next of them, with the next fence of a block that the remote grant reserved, as 
 Otherwise the lock goes back to the server, and the next local waiter goes to the end of the
 server's queue; its request does not wait for the answer to the release. Every holder has its own
 fence, strictly larger than the one before.
+
+Whoever wants to hold the key beside others (`SharedClaim`) waits here only behind exclusive waiters that came
+before; then it goes to the server's queue. Nothing is handed on past it to those who come later.
 """
 
 import asyncio
@@ -36,6 +39,7 @@ class _Place:
     """One key of this process: who has the turn, what the server granted, who waits behind."""
 
     __slots__ = (
+        "beside",
         "doubtful",
         "expires_at",
         "floor",
@@ -60,6 +64,7 @@ class _Place:
         self.holder = claim.owner
         self.remote: Grant | None = None
         self.used = 0
+        self.beside = False  # somebody of this process waits on the server who came before the waiters here
         self.doubtful = False  # what the last renewal or a failed acquire left open
         self.expires_at = math.inf
         self.hand_on_until = -math.inf
@@ -70,6 +75,8 @@ class _Place:
             remote is not None
             and self.used < remote.reserved
             and not self.doubtful
+            and not self.beside
+            and type(claim) is Claim
             and remote.fence + self.used >= self.floor
             and claim.ttl == remote.claim.ttl
             and time.monotonic() <= self.hand_on_until
@@ -98,6 +105,10 @@ class LocalQueue:
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
         place = self._places.get(claim.key)
+        if type(claim) is not Claim and (place is None or not place.waiters):
+            if place is not None:
+                place.beside = True
+            return await self._backend.acquire(claim)
         if place is None:
             self._places[claim.key] = place = _Place(claim)
         else:
@@ -110,6 +121,8 @@ class LocalQueue:
             handed = await future
             if handed is not None:
                 return handed
+            if type(claim) is not Claim:
+                return await self._backend.acquire(claim)
         return await self._acquire_remotely(place, claim)
 
     async def _acquire_remotely(self, place: _Place, claim: Claim) -> Grant:
@@ -124,6 +137,8 @@ class LocalQueue:
         place = self._places.get(claim.key)
         if place is not None and (place.waiters or place.expires_at > time.monotonic()):
             return None
+        if type(claim) is not Claim:
+            return await self._backend.try_acquire(claim)
         # None, or one whose lease ended without a release: nobody waited, so no timer looked.
         self._places[claim.key] = place = _Place(claim)
         try:
@@ -217,9 +232,11 @@ class LocalQueue:
             place.timer = None
         while place.waiters:
             _, (claim, future) = place.waiters.popitem(last=False)
-            if not future.done():
+            if future.done():
+                continue
+            future.set_result(None)
+            if type(claim) is Claim:
                 place.turn_of(claim)
-                future.set_result(None)
                 return
         if self._places.get(key) is place:
             del self._places[key]
@@ -242,16 +259,18 @@ class LocalQueue:
 
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
         states = [LeaseState.LOST] * len(grants)
-        asked: list[tuple[int, _Place, Grant]] = []
+        asked: list[tuple[int, _Place | None, Grant]] = []
         for index, grant in enumerate(grants):
             place = self._places.get(grant.claim.key)
             if place is not None and place.holder == grant.claim.owner and place.remote is not None:
                 asked.append((index, place, place.remote))
+            elif type(grant.claim) is not Claim:
+                asked.append((index, None, grant))
         noted = time.monotonic()
         answers = await self._backend.renew([remote for _, _, remote in asked])
         for (index, place, remote), state in zip(asked, answers, strict=True):
             states[index] = state
-            if place.remote is not remote:
+            if place is None or place.remote is not remote:
                 continue
             if state is LeaseState.RENEWED:
                 place.doubtful = False

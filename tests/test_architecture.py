@@ -28,6 +28,8 @@ LAYERS = [
     {"asyncdlock._core"},
     {"asyncdlock._grants", "asyncdlock.handle"},
     {"asyncdlock._hold"},
+    {"asyncdlock.kinds", "asyncdlock.kinds.shared"},
+    {"asyncdlock.kinds.semaphore"},
     {"asyncdlock.client"},
     {"asyncdlock.reentrant", "asyncdlock._inside"},
     {"asyncdlock"},

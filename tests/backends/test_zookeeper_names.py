@@ -81,8 +81,8 @@ def test_the_queue_is_ordered_by_sequence_whatever_the_names() -> None:
         ]
     )
     assert len(queue) == 4
-    assert queue.ahead_of("ffff__lock__0000000003") is None
-    assert queue.ahead_of("0000__lock__0000000012") == "_c_1234-lock-0000000009"
+    assert queue.ahead_of("ffff__lock__0000000003") == []
+    assert queue.ahead_of("0000__lock__0000000012") == ["_c_1234-lock-0000000009"]
     assert queue.named("0000__lock__") == ["0000__lock__0000000012"]
 
 
