@@ -32,6 +32,8 @@ _FRESH = 0.9  # of a lease's validity
 # Seconds. A hand-off saves a round trip; after so many in a row, one round trip weighs nothing any more.
 _LONGEST_TURN = 0.1
 
+_NOBODY = Claim("", "", 0.0)
+
 _Waiter = tuple[Claim, "asyncio.Future[Grant | None]"]
 
 
@@ -39,6 +41,7 @@ class _Place:
     """One key of this process: who has the turn, what the server granted, who waits behind."""
 
     __slots__ = (
+        "asking",
         "beside",
         "doubtful",
         "expires_at",
@@ -56,6 +59,7 @@ class _Place:
         self.waiters: OrderedDict[str, _Waiter] = OrderedDict()
         self.loop: asyncio.AbstractEventLoop | None = None  # looked up for the first waiter only
         self.timer: asyncio.TimerHandle | None = None
+        self.asking = 0  # so many left the queue here together, and are not granted by the server yet
         self.floor = 0  # no fence up to this one may be handed on
         self.turn_of(claim)
 
@@ -105,10 +109,8 @@ class LocalQueue:
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
         place = self._places.get(claim.key)
-        if type(claim) is not Claim and (place is None or not place.waiters):
-            if place is not None:
-                place.beside = True
-            return await self._backend.acquire(claim)
+        if type(claim) is not Claim:
+            return await self._acquire_beside(place, claim)
         if place is None:
             self._places[claim.key] = place = _Place(claim)
         else:
@@ -121,9 +123,26 @@ class LocalQueue:
             handed = await future
             if handed is not None:
                 return handed
-            if type(claim) is not Claim:
-                return await self._backend.acquire(claim)
         return await self._acquire_remotely(place, claim)
+
+    async def _acquire_beside(self, place: _Place | None, claim: Claim) -> Grant:
+        """Ask the server, behind those who wait here for the lock alone."""
+        if place is None:
+            return await self._backend.acquire(claim)
+        if not place.waiters:
+            place.beside = True
+            return await self._backend.acquire(claim)
+        future: asyncio.Future[Grant | None] = asyncio.get_running_loop().create_future()
+        place.waiters[claim.owner] = claim, future
+        self._watch_lease(claim.key, place)
+        try:
+            await future
+            return await self._backend.acquire(claim)
+        finally:
+            if not future.cancelled():
+                place.asking -= 1
+                if not place.asking:
+                    self._pass_turn(claim.key, place)
 
     async def _acquire_remotely(self, place: _Place, claim: Claim) -> Grant:
         try:
@@ -231,13 +250,24 @@ class LocalQueue:
             place.timer.cancel()
             place.timer = None
         while place.waiters:
-            _, (claim, future) = place.waiters.popitem(last=False)
+            owner, (claim, future) = place.waiters.popitem(last=False)
             if future.done():
                 continue
-            future.set_result(None)
             if type(claim) is Claim:
+                if place.asking:
+                    place.waiters[owner] = claim, future
+                    place.waiters.move_to_end(owner, last=False)
+                    break
                 place.turn_of(claim)
+                future.set_result(None)
                 return
+            # Those who hold it beside each other go to the server together; who wants it alone follows when
+            # they have it: the requests of one process may overtake each other.
+            place.asking += 1
+            future.set_result(None)
+        if place.asking:
+            place.turn_of(_NOBODY)
+            return
         if self._places.get(key) is place:
             del self._places[key]
 

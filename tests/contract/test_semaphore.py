@@ -1,4 +1,4 @@
-"""client.semaphore(): at most N holders, in the order of arrival, each with a lease and a fence of its own."""
+"""client.semaphore(): at most N holders, in the order of arrival, each with its own lease and fence."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""acquire(shared=True): many readers or one writer, in the order of arrival, with fences to tell them apart."""
+"""acquire(shared=True): many readers or one writer, in the order of arrival, each with a fence."""
 
 import asyncio
 import random
