@@ -59,9 +59,7 @@ class Holding:
         "where",
     )
 
-    def __init__(
-        self, core: "Core", grant: Grant, now: float, renew_until: float, where: str | None
-    ) -> None:
+    def __init__(self, core: "Core", grant: Grant, now: float, renew_until: float, where: str | None) -> None:
         self.core = core
         self.grant = grant
         self.granted_at = now

@@ -14,6 +14,7 @@ PACKAGES = ("asyncdlock", "harness", "bench", "tests", "examples")
 LAYERS = [
     {"asyncdlock._process"},
     {"asyncdlock.types", "asyncdlock.errors"},
+    {"asyncdlock._local_place"},
     {"asyncdlock._backoff", "asyncdlock._fence_memory", "asyncdlock._options", "asyncdlock.metrics"},
     {"asyncdlock._url"},
     {"asyncdlock.backend"},

@@ -40,14 +40,15 @@ class _Lock:
         return new_grant((claim, fence, now + validity(claim.ttl), reserve))
 
     def is_free(self) -> bool:
-        return (self.owner is None or self.expires_at <= time.monotonic()) and not self.shared_by()
+        if self.owner is not None and self.expires_at > time.monotonic():
+            return False
+        return not self.sharers or not self.shared_by()
 
     def shared_by(self) -> int:
         """How many hold it beside each other."""
-        if self.sharers:
-            now = time.monotonic()
-            for owner in [owner for owner, ends in self.sharers.items() if ends <= now]:
-                del self.sharers[owner]
+        now = time.monotonic()
+        for owner in [owner for owner, ends in self.sharers.items() if ends <= now]:
+            del self.sharers[owner]
         return len(self.sharers)
 
     def admits(self, claim: Claim) -> bool:

@@ -145,9 +145,9 @@ async def test_another_number_of_permits(
     assert await narrow.try_acquire() is None
     more = [await wide.try_acquire() for _ in range(3)]
     assert [handle is not None for handle in more] == [True, True, False]
-    for handle in (alone, more[0], more[1]):
-        assert handle is not None
-        assert await handle.release()
+    for permit in (alone, more[0], more[1]):
+        assert permit is not None
+        assert await permit.release()
 
 
 async def test_an_exclusive_lock_of_the_same_key_waits_for_every_permit(
