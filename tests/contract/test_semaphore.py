@@ -98,7 +98,7 @@ async def test_a_permit_that_is_not_renewed_comes_back(
 ) -> None:
     """While the others' leases go on."""
     semaphore = locks.semaphore(key, permits=2)
-    kept = await semaphore.acquire(ttl=ttl)
+    kept = await semaphore.acquire()
     lapsed = await semaphore.acquire(ttl=ttl, renew=False)
     got = await connect().semaphore(key, permits=2).acquire(timeout=60.0)
     assert not lapsed.held

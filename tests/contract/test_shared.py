@@ -295,7 +295,7 @@ async def test_shared_leases_are_renewed_beside_exclusive_ones(
 async def test_a_reader_that_is_not_renewed_is_lost_and_the_writer_goes_on(
     locks: asyncdlock.LockClient, connect: Connect, key: str, ttl: float
 ) -> None:
-    kept = await locks.acquire(key, shared=True, ttl=ttl)
+    kept = await locks.acquire(key, shared=True)
     lapsed = await locks.acquire(key, shared=True, ttl=ttl, renew=False)
     assert await lapsed.wait_lost() is True
     with pytest.raises(asyncdlock.LockLost):
