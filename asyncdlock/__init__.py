@@ -14,8 +14,9 @@ from asyncdlock.errors import (
     StaleFence,
 )
 from asyncdlock.handle import Handle
+from asyncdlock.kinds.semaphore import Semaphore
 from asyncdlock.reentrant import ReentrantLock
-from asyncdlock.types import Capabilities, Claim, Grant, LeaseState
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, SharedClaim
 
 __all__ = [
     "AcquireTimeout",
@@ -34,6 +35,8 @@ __all__ = [
     "QueueFull",
     "QuorumError",
     "ReentrantLock",
+    "Semaphore",
+    "SharedClaim",
     "StaleFence",
     "connect",
     "register",

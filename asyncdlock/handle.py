@@ -5,7 +5,7 @@ import time
 
 from asyncdlock._holding import HELD, NOT_OWNED, Holding
 from asyncdlock.errors import BackendError
-from asyncdlock.types import LeaseState, validity
+from asyncdlock.types import LeaseState, SharedClaim, validity
 
 
 class Handle:
@@ -40,12 +40,21 @@ class Handle:
 
     @property
     def fence(self) -> int:
-        """The fencing token: larger than that of every earlier grant of this key."""
+        """The fencing token: larger than that of every earlier grant of this key.
+
+        Of holders at the same time (`shared`) each has its own; all lie above every writer before and below
+        every writer after them.
+        """
         return self._holding.grant.fence
 
     @property
     def ttl(self) -> float:
         return self._holding.grant.claim.ttl
+
+    @property
+    def shared(self) -> bool:
+        """Whether others may hold the key at the same time: a shared lock, or a permit of a semaphore."""
+        return isinstance(self._holding.grant.claim, SharedClaim)
 
     @property
     def acquired_at(self) -> float:

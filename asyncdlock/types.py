@@ -40,6 +40,30 @@ class Claim(NamedTuple):
         """The part of the owner that all claims of one client share."""
         return self.owner[:SESSION_CHARS]
 
+    def again(self, owner: str) -> "Claim":
+        """A new attempt of the same kind."""
+        return Claim(self.key, owner, self.ttl)
+
+
+class SharedClaim(Claim):
+    """An attempt to hold a key beside others: as a reader, or with a permit of a semaphore.
+
+    Made of the same three fields, so that whatever takes a claim apart takes this one too; a type of its own,
+    so that a plain lock pays one comparison for its existence. Only a backend whose capabilities say
+    `shared` or `semaphore` gets one.
+    """
+
+    permits: int
+    """How many may hold the key at once; 0: a reader, of whom there may be any number."""
+
+    def __new__(cls, key: str, owner: str, ttl: float, permits: int = 0) -> "SharedClaim":
+        claim = super().__new__(cls, key, owner, ttl)
+        claim.permits = permits
+        return claim
+
+    def again(self, owner: str) -> "SharedClaim":
+        return SharedClaim(self.key, owner, self.ttl, self.permits)
+
 
 class Grant(NamedTuple):
     """A claim that won.
@@ -81,7 +105,7 @@ class Capabilities:
     """Waiters are served in the order in which the server saw them."""
     push_wakeup: bool
     """A release wakes the next waiter; nobody polls."""
-    shared: bool
+    interprocess: bool
     """Excludes other processes, not only tasks of this one."""
     min_ttl: float
     """The shortest `ttl` that the backend accepts, in seconds."""
@@ -89,6 +113,10 @@ class Capabilities:
     """`ttl` must be a multiple of this, in seconds; 0 takes any."""
     fence_floor: bool = False
     """`LockClient.raise_fence` can lift the counter above what a resource has seen."""
+    shared: bool = False
+    """Many readers or one writer: `acquire(key, shared=True)`."""
+    semaphore: bool = False
+    """At most N at a time: `LockClient.semaphore`."""
 
 
 _THREE_DIGITS = [f"{number:03x}" for number in range(16**3)]

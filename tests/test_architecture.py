@@ -14,6 +14,7 @@ PACKAGES = ("asyncdlock", "harness", "bench", "tests", "examples")
 LAYERS = [
     {"asyncdlock._process"},
     {"asyncdlock.types", "asyncdlock.errors"},
+    {"asyncdlock._local_place"},
     {"asyncdlock._backoff", "asyncdlock._fence_memory", "asyncdlock._options", "asyncdlock.metrics"},
     {"asyncdlock._url"},
     {"asyncdlock.backend"},
@@ -28,6 +29,8 @@ LAYERS = [
     {"asyncdlock._core"},
     {"asyncdlock._grants", "asyncdlock.handle"},
     {"asyncdlock._hold"},
+    {"asyncdlock.kinds", "asyncdlock.kinds.shared"},
+    {"asyncdlock.kinds.semaphore"},
     {"asyncdlock.client"},
     {"asyncdlock.reentrant", "asyncdlock._inside"},
     {"asyncdlock"},

@@ -26,6 +26,7 @@ table names.
 import asyncio
 import time
 from collections import deque
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from asyncdlock.backends.redis.background import Background
@@ -35,7 +36,7 @@ from asyncdlock.backends.redis.queue_server import Handed, Joined, MessageRunner
 from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.wait_list import Waiter, WaitList
 from asyncdlock.errors import BackendUnavailable, QueueFull
-from asyncdlock.types import Capabilities, Claim, Grant, new_grant, validity
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, validity
 
 _PATIENCE = 3.0
 _LEAST_PATIENCE = 0.1  # a third of it lies between two looks
@@ -46,7 +47,14 @@ class QueueBackend(RedisBackend):
 
     name = "redis-queue"
     capabilities = Capabilities(
-        fencing=True, fifo=True, push_wakeup=True, shared=True, min_ttl=0.01, fence_floor=True
+        fencing=True,
+        fifo=True,
+        push_wakeup=True,
+        interprocess=True,
+        min_ttl=0.01,
+        fence_floor=True,
+        shared=True,
+        semaphore=True,
     )
 
     def __init__(
@@ -64,7 +72,7 @@ class QueueBackend(RedisBackend):
         self._messages = server
         self._queue = QueueServer(server, patience=patience, handoffs=local_handoffs, max_waiters=max_waiters)
         self._background = Background()
-        self._grants = Grants(self._queue, self._background)
+        self._grants = Grants(self._queue, self._background, held=self._last_fences)
         self._lists: dict[str, WaitList] = {}
         # Keys that a claim asks for before it can hear of a grant, and the turns of the claims behind it.
         self._unheard: dict[str, deque[asyncio.Future[None]] | None] = {}
@@ -146,6 +154,8 @@ class QueueBackend(RedisBackend):
 
     def _granted(self, claim: Claim, last_fence: int, started: float, reserve: int) -> Grant:
         self._remember(claim.owner, last_fence)
+        if type(claim) is not Claim:
+            return Grant(claim, last_fence, started + validity(claim.ttl))
         # Every place in the queue is good for so many fences: a release must be able to name the place.
         first = last_fence - self.local_handoffs
         reserved = min(reserve, self.local_handoffs)
@@ -179,6 +189,20 @@ class QueueBackend(RedisBackend):
             self._grants.by_reply(claim.key, Handed.parse(reply), sent)
             return True
         return bool(reply)
+
+    async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        beside = [grant for grant in grants if type(grant.claim) is not Claim]
+        if not beside or len(beside) == len(grants):
+            return await super().renew(grants)
+        alone = [grant for grant in grants if type(grant.claim) is Claim]
+        answers = await asyncio.gather(super().renew(alone), super().renew(beside))
+        states = dict(zip([*alone, *beside], [*answers[0], *answers[1]], strict=True))
+        return [states[grant] for grant in grants]
+
+    def _extend(self, claims: Sequence[Claim]) -> Coroutine[Any, Any, Any]:
+        if type(claims[0]) is Claim:
+            return super()._extend(claims)
+        return self._queue.extend_shared(claims)
 
     async def aclose(self) -> None:
         for waiter in self._grants.waiters.values():

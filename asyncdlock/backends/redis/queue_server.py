@@ -1,6 +1,6 @@
 """What the queue asks of its server: scripts, what they reply, and messages on our channel."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -8,11 +8,14 @@ from asyncdlock.backends.redis.base import ScriptRunner
 from asyncdlock.backends.redis.keys import companion, fence_key, key_of, lock_name
 from asyncdlock.backends.redis.requests import milliseconds, terms
 from asyncdlock.backends.redis.scripts import Script, words
-from asyncdlock.types import Claim
+from asyncdlock.types import Claim, SharedClaim
 
-ACQUIRE = Script("queue_common.lua", "queue_acquire.lua")
-WATCH = Script("queue_common.lua", "queue_watch.lua")
-RELEASE = Script("queue_common.lua", "queue_release.lua", once=True)
+_COMMON = "shared.lua", "queue_common.lua"
+ACQUIRE = Script(*_COMMON, "queue_acquire.lua")
+ACQUIRE_SHARED = Script(*_COMMON, "queue_acquire_shared.lua")
+WATCH = Script(*_COMMON, "queue_watch.lua")
+RELEASE = Script(*_COMMON, "queue_release.lua", once=True)
+RENEW_SHARED = Script("shared.lua", "renew_shared.lua")
 
 _DO_NOT_JOIN = 0
 _ANY_NUMBER = -1
@@ -93,10 +96,10 @@ def _names(key: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _frame(
-    script: Script, ttl: float, reserve: int, settings: str, channel: str, *more: str | int
+    script: Script, ttl: float, fences: int | str, settings: str, channel: str, *more: str | int
 ) -> tuple[str, str]:
     """What precedes the names and what follows the owner."""
-    return script.start(11 + len(more)), f"{terms(ttl, reserve + 1)}{settings}{words(channel, *more)}"
+    return script.start(11 + len(more)), f"{terms(ttl, fences)}{settings}{words(channel, *more)}"
 
 
 class MessageRunner(ScriptRunner, Protocol):
@@ -148,11 +151,12 @@ class QueueServer:
 
     def acquire(self, claim: Claim, *, join: bool) -> Coroutine[Any, Any, Any]:
         """Take the lock, or join its queue; the reply is a fence or for `Joined`."""
-        return self._run(ACQUIRE, claim, self.handoffs, self._places if join else _DO_NOT_JOIN)
+        script = ACQUIRE if type(claim) is Claim else ACQUIRE_SHARED
+        return self._run(script, claim, self.handoffs, self._places if join else _DO_NOT_JOIN)
 
     def try_acquire(self, claim: Claim) -> Coroutine[Any, Any, Any]:
         """Take the lock with a single fence; the reply is that or for `Joined`."""
-        return self._run(ACQUIRE, claim, 0, _DO_NOT_JOIN)
+        return self._run(ACQUIRE if type(claim) is Claim else ACQUIRE_SHARED, claim, 0, _DO_NOT_JOIN)
 
     def watch(self, claim: Claim) -> Coroutine[Any, Any, Any]:
         """Look at the queue for a waiter; the reply is for `Watched`."""
@@ -162,13 +166,26 @@ class QueueServer:
         """Pass the lock on, or leave the queue; the reply is for `Handed` or whether it was owned."""
         return self._run(RELEASE, claim, self.handoffs)
 
+    def extend_shared(self, claims: Sequence[Claim]) -> Coroutine[Any, Any, Any]:
+        """Extend the leases of claims that hold locks beside others; the reply is 1 or 0 for each."""
+        keys = [claim.key for claim in claims]
+        request = RENEW_SHARED.request(
+            2 * len(claims),
+            *map(lock_name, keys),
+            *[companion("holders", key) for key in keys],
+            *[claim.owner for claim in claims],
+            *[milliseconds(claim.ttl) for claim in claims],
+        )
+        return self.messages.run(RENEW_SHARED, keys[0], request)
+
     def give_back(self, key: str, owner: str, last_fence: int) -> Coroutine[Any, Any, Any]:
         """Release this grant and no later one."""
         return self._run(RELEASE, Claim(key, owner, 1.0), 0, last_fence)
 
     def _run(self, script: Script, claim: Claim, reserve: int, *more: str | int) -> Coroutine[Any, Any, Any]:
         key, owner, ttl = claim
+        fences = f"1 {claim.permits}" if isinstance(claim, SharedClaim) else reserve + 1
         messages = self.messages
-        start, end = _frame(script, ttl, reserve, self._settings, messages.channel_prefix(key), *more)
+        start, end = _frame(script, ttl, fences, self._settings, messages.channel_prefix(key), *more)
         request = f"{start}{_names(key)}${len(owner)}\r\n{owner}\r\n{end}"
         return messages.run(script, key, request.encode("latin-1"))

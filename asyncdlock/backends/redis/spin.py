@@ -20,7 +20,7 @@ class SpinBackend(RedisBackend):
 
     name = "redis"
     capabilities = Capabilities(
-        fencing=True, fifo=False, push_wakeup=False, shared=True, min_ttl=0.01, fence_floor=True
+        fencing=True, fifo=False, push_wakeup=False, interprocess=True, min_ttl=0.01, fence_floor=True
     )
 
     def __init__(self, server: ScriptRunner, *, local_queue: bool = False, local_handoffs: int = 0) -> None:

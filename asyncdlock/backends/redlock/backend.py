@@ -64,7 +64,7 @@ class RedlockBackend:
 
     name = "redlock"
     capabilities = Capabilities(
-        fencing=True, fifo=False, push_wakeup=False, shared=True, min_ttl=_MIN_TTL, fence_floor=True
+        fencing=True, fifo=False, push_wakeup=False, interprocess=True, min_ttl=_MIN_TTL, fence_floor=True
     )
     local_queue = False
     local_handoffs = 0

@@ -1,6 +1,8 @@
 """What stands in ZooKeeper: which path a key has, which name a claim has, who is ahead of whom.
 
-Pure functions. The recipe and the names are those of kazoo's `Lock`: `/locks/{key}/{uuid}__lock__{sequence}`.
+Pure functions. The recipe and the names are those of kazoo's `Lock` and `WriteLock`,
+`/locks/{key}/{uuid}__lock__{sequence}`, and of its `ReadLock`, with `__rlock__`. Who wants one of N permits
+is a reader that says so: `{uuid}.N__rlock__{sequence}`.
 """
 
 import re
@@ -9,7 +11,8 @@ from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
 ROOT = "/locks"
-_KIND = "__lock__"
+_ALONE = "__lock__"
+_BESIDE_OTHERS = "__rlock__"
 
 # Everybody who stands in the queue of an exclusive lock: kazoo's Lock and WriteLock, kazoo's ReadLock,
 # and the name that go-zookeeper and Curator use. kazoo's own WriteLock waits behind readers in the same way.
@@ -54,15 +57,20 @@ def _encoded(match: re.Match[str]) -> str:
     return quote(match[0], safe="")
 
 
-def prefix_of(owner: str) -> str:
-    """The name of a claim's node up to its sequence: found again by it when the reply was lost."""
+def prefix_of(owner: str, permits: int | None = None) -> str:
+    """The name of a claim's node up to its sequence: found again by it when the reply was lost.
+
+    `permits`: how many may hold the key at once, 0 for any number; `None` for one who wants it alone.
+    """
     name = owner.replace("-", "") if _UUID.fullmatch(owner) else quote(owner, safe="")
-    return name + _KIND
+    if permits is None:
+        return name + _ALONE
+    return f"{name}.{permits}{_BESIDE_OTHERS}" if permits else name + _BESIDE_OTHERS
 
 
 def sequence_of(node: str) -> int:
     """The place that the server gave to a node which `prefix_of` named."""
-    return int(node.rpartition(_KIND)[2])
+    return int(node.rpartition("__")[2])
 
 
 class NotQueued(Exception):
@@ -85,8 +93,11 @@ class Contenders:
         """The nodes that carry a claim's prefix, oldest first."""
         return [name for _, name in self._order if name.startswith(prefix)]
 
-    def ahead_of(self, node: str) -> str | None:
-        """The contender just before `node`; None when it is first.
+    def ahead_of(self, node: str, permits: int | None = None) -> list[str]:
+        """The contenders before `node` one of whom must go before it may hold the lock; none: it may.
+
+        `permits` as in `prefix_of`. Who wants the lock alone waits for the one just before. Others wait for
+        the last before them who wants it alone; then for any of the last N, while so many permits are taken.
 
         :raises NotQueued: `node` is not among them.
         """
@@ -94,4 +105,10 @@ class Contenders:
         index = bisect_left(self._order, place)
         if index == len(self._order) or self._order[index] != place:
             raise NotQueued(node)
-        return self._order[index - 1][1] if index else None
+        if permits is None:
+            return [name for _, name in self._order[max(0, index - 1) : index]]
+        before = [name for _, name in reversed(self._order[:index])]
+        alone = next((name for name in before if _BESIDE_OTHERS not in name), None)
+        if alone is not None:
+            return [alone]
+        return before[:permits] if len(before) >= permits else []
