@@ -1,9 +1,9 @@
 """Holding a lock beside others: no reader with a writer, no more permits than there are.
 
-What is certain of a hold is what `holders` says. Where a reader and a writer of one key follow each other, the
-later one has the higher fence, so that a resource can tell a reader that outlived its lease. Of readers among
-each other nothing is said but that their fences differ. Permits are counted: at no moment may more than N
-holders rely on theirs.
+What is certain of a hold is what `holders` says. Where a reader and a writer of one key follow each other,
+the later one has the higher fence, so that a resource can tell a reader that outlived its lease. Of readers
+among each other nothing is said but that their fences differ. Permits are counted: at no moment may more
+than N holders rely on theirs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
