@@ -212,6 +212,8 @@ class Recorder:
                     write(done - row.write_sent)
                 if released is not None:
                     release(released - done)
+            elif row.shared and released is not None and row.releasing is not None:
+                release(released - row.releasing)  # a reader writes nothing
         for interval in self._intervals.values():
             interval.distill()
         self._count(batch)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from harness.config import RunConfig
 from harness.durations import format_duration
 from harness.judge.cycle import Cycle
+from harness.load.kinds import EXCLUSIVE
 
 _KEPT_UP = 0.99
 _DRAIN_SHARE = 0.05
@@ -58,6 +59,12 @@ def find_bound(
             "client CPU",
             f"a load generator process used {busiest:.0%} of a core: the clients were the limit",
             [f"--processes {config.processes + 1}", *_pushed(config)],
+        )
+    if config.kind != EXCLUSIVE:
+        return Bound(
+            "holders",
+            f"contenders waited for those who held the lock (--kind {config.kind})",
+            ["do less while holding (--work)", f"--keys {config.keys * 10}"],
         )
     if cycle.count and cycle.utilisation > _SATURATED:
         return _serial(config, cycle)

@@ -87,6 +87,13 @@ def _first_finding(summary: Summary, verdict: str) -> str:
     return found[0] if found else "nothing tells why"
 
 
+_PROMISES = {
+    "exclusive": "no two holders at once",
+    "shared": "no reader beside a writer",
+    "semaphore": "no more holders at once than permits",
+}
+
+
 def _headline(summary: Summary) -> Text:
     verdict = summary.verdict
     text = Text(f"verdict {verdict}", style=_VERDICT_STYLES.get(verdict, ""))
@@ -96,10 +103,8 @@ def _headline(summary: Summary) -> Text:
         if sentence := broken_promise(summary.checks):
             text.append(f" ({sentence})", style="not bold")
     elif verdict == "ok":
-        text.append(
-            ": no two holders at once, no two writers accepted, no fence ran backwards",
-            style="not bold",
-        )
+        promise = _PROMISES[summary.config.kind.partition(":")[0]]
+        text.append(f": {promise}, no two writers accepted, no fence ran backwards", style="not bold")
     elif verdict == "unknown":
         text.append(f": {in_a_line(summary).partition(': ')[2]}", style="not bold")
     if summary.interrupted:

@@ -126,6 +126,36 @@ async def test_a_lease_survives_a_restart_and_those_who_wait_keep_waiting(
     assert await server.left(key) == []
 
 
+async def test_readers_and_permits_survive_a_restart(server: Restartable, key: str) -> None:
+    """The writer behind the readers and the third of two permits go on waiting, and are served in the end."""
+    async with connect(server.url) as one, connect(server.url) as two:
+        readers = [await locks.acquire(key, ttl=20.0, shared=True) for locks in (one, two)]
+        writer = asyncio.create_task(two.acquire(key, ttl=20.0))
+        await server.waits(key, 3)
+        pool = f"{key}-pool"
+        permits = [await locks.semaphore(pool, permits=2).acquire(ttl=20.0) for locks in (one, two)]
+        third = asyncio.create_task(one.semaphore(pool, permits=2).acquire(ttl=20.0))
+        await server.waits(pool, 3)
+
+        server.kill()
+        await server.start()
+
+        for handle in (*readers, *permits):
+            await until(lambda handle=handle: renewed(handle), "the lease is confirmed again")  # type: ignore[misc]
+        assert not writer.done()
+        assert not third.done()
+        async with asyncio.timeout(60):
+            await give_back(permits[0])
+            await give_back(await third)
+            await give_back(permits[1])
+            for reader in readers:
+                await give_back(reader)
+            last = await writer
+        assert last.fence > max(reader.fence for reader in readers)
+        assert await last.release() is True
+    await until(lambda: nothing_left(server, key), "nothing is left")
+
+
 async def test_a_lease_that_ends_while_the_server_is_away_is_reported_lost(
     server: Restartable, key: str
 ) -> None:

@@ -11,6 +11,7 @@ from harness.judge.checkers.result import CheckResult, Unsound, Verdict, worst
 
 Checker = Callable[[Evidence], CheckResult]
 
+_AT_THE_LOCK = ("holders", "readers_and_writers", "permits")
 _AT_THE_RESOURCE = ("exclusion", "stale_writes", "lost_updates", "contents")
 
 _CHECKERS: dict[str, Checker] = {}
@@ -42,9 +43,8 @@ def verdict_of(results: Mapping[str, CheckResult]) -> Verdict:
 
 
 def broken_promise(results: Mapping[str, CheckResult]) -> str:
-    """What a lock that let in two at once has done, in one sentence; empty when it did not."""
-    held = results.get("holders")
-    if held is None or held.verdict != "violated":
+    """What a lock that let in too many at once has done, in one sentence; empty when it did not."""
+    if all(results[name].verdict != "violated" for name in _AT_THE_LOCK if name in results):
         return ""
     safe = all(results[name].verdict == "ok" for name in _AT_THE_RESOURCE if name in results)
     if safe:
