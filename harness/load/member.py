@@ -39,7 +39,7 @@ from harness.load.kinds import Kind
 from harness.load.pauses import Pauses, spare_the_collector
 from harness.load.runner import Runner
 from harness.load.sections import Sections
-from harness.load.writer import FencedWriter, open_writer
+from harness.resource.client import ResourceClient
 
 REPORT_EVERY = 0.5
 STOP_WITHIN = 1.0
@@ -61,7 +61,7 @@ class Member:
     """One process's share of a run, from its orders to its files."""
 
     def __init__(
-        self, orders: Mapping[str, Any], client: asyncdlock.LockClient, writer: FencedWriter
+        self, orders: Mapping[str, Any], client: asyncdlock.LockClient, writer: ResourceClient
     ) -> None:
         self.config = RunConfig.from_json(orders["config"])
         self.process: int = orders["process"]
@@ -257,7 +257,7 @@ async def main() -> None:
     except (ValueError, ImportError) as error:
         _say(error=str(error))
         return
-    async with client, open_writer(orders["resource_url"]) as writer:
+    async with client, ResourceClient(orders["resource_url"]) as writer:
         member = Member(orders, client, writer)
         refusal = Kind.parse(member.config.kind).refusal(client)
         if refusal:

@@ -15,8 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from harness.config import RunConfig, UsageError
 from harness.history import HISTORY_FILE, RESOURCE_FILE, HistoryWriter, Row, load_run, merge
 from harness.history.hlog import write_hlog
@@ -142,7 +140,7 @@ async def _collect(
             await resource.save_log(folder / RESOURCE_FILE, result.start)
             reported = await resource.stale_rejections()
             break
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        except (OSError, ValueError) as error:
             # It may be starting again: what it has decided is durable, and worth waiting for.
             if resource.died or time.monotonic() > deadline:
                 (folder / RESOURCE_FILE).unlink(missing_ok=True)

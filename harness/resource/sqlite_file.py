@@ -86,7 +86,7 @@ class FileWatch:
 
 def _identity(file: str) -> _Identity | None:
     try:
-        found = os.stat(file)  # `Path.stat` takes twice as long, and this is done for every transaction
+        found = os.stat(file)  # noqa: PTH116 - Path.stat takes twice as long
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
