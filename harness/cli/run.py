@@ -6,33 +6,77 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+
+from rich.console import Console
 
 from asyncdlock.backend import redact
 from harness import config as settings
+from harness import exits
+from harness.cli import flags, measuring
 from harness.cli.display import make_display
-from harness.cli.flags import add_arguments, from_arguments
+from harness.cli.stream import STDOUT, open_stream
 from harness.config import RunConfig
+from harness.judge.repeats import between_runs
 from harness.live.metrics import HarnessCollector, MetricsServer, registry_of
 from harness.live.server import live_page
 from harness.load.fleet import Progress
-from harness.load.run import run_load
+from harness.load.run import Finished, run_load
 from harness.report.ci import annotations, write_junit
+from harness.report.model import Repeats
+from harness.report.repeats import print_repeats
+from harness.report.summary_json import write_summary
 from harness.report.terminal import make_console, print_summary, print_verdict
 
-__all__ = ["add_arguments", "run"]
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """All flags of a run."""
+    flags.add_arguments(parser)
+    measuring.add_arguments(parser)
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Run the load, show it, print the summary; the exit code says how it went.
+    """Run the load, as often as it was asked for; the exit code says how it went.
 
     :raises UsageError, ServerError: the run could not begin.
     """
-    config = from_arguments(args)
-    console = make_console()
+    config = flags.from_arguments(args)
+    command = ["python", "-m", "harness", *map(redact, args.argv)]
+    # Whoever reads the stream there wants nothing else.
+    console = make_console(stderr=config.stream == STDOUT)
     for warning in settings.warnings(config):
         print(f"harness: warning: {warning}", file=sys.stderr)
+    runs: list[Finished] = []
+    with open_stream(config.stream) as stream, _interruptible() as interrupted:
+        while len(runs) < config.repeat and not interrupted.is_set():
+            finished = await _show(
+                config, command, console, interrupted, stream.progress if stream else lambda progress: None
+            )
+            runs.append(finished)
+            show = print_verdict if config.quiet or config.repeat > 1 else print_summary
+            show(console, finished.summary, str(finished.folder))
+            if stream is not None:
+                stream.ended(finished)
+                stream.run += 1
+    if len(runs) > 1:
+        repeats = _together(runs)
+        if not config.quiet:
+            print_repeats(console, repeats)
+    gravest = min(runs, key=lambda finished: exits.GRAVEST_FIRST.index(finished.exit_code))
+    _tell_ci(config, gravest)
+    return gravest.exit_code
+
+
+async def _show(
+    config: RunConfig,
+    command: list[str],
+    console: Console,
+    interrupted: asyncio.Event,
+    tell: Callable[[Progress], None],
+) -> Finished:
+    """One run, and what people and programs see of it while it lasts."""
     collector = HarnessCollector()
     async with live_page(config) as live:
         if live is not None:
@@ -47,28 +91,34 @@ async def run(args: argparse.Namespace) -> int:
             def observe(progress: Progress) -> None:
                 display.progress(progress)
                 collector.progress = progress
+                tell(progress)
                 if live is not None:
                     live.progress(progress)
 
-            with _interruptible() as interrupted:
-                finished = await run_load(
-                    config,
-                    command=["python", "-m", "harness", *map(redact, args.argv)],
-                    status=display.status,
-                    observe=observe,
-                    interrupted=interrupted,
-                )
+            finished = await run_load(
+                config, command=command, status=display.status, observe=observe, interrupted=interrupted
+            )
         if live is not None:
             live.ended(finished.summary.verdict, str(finished.folder))
+    return finished
+
+
+def _together(runs: list[Finished]) -> Repeats:
+    """What all runs found; it stands in the summary of the last."""
+    last = runs[-1]
+    folders = tuple(finished.folder.name for finished in runs)
+    repeats = Repeats(folders=folders, figures=between_runs([finished.summary for finished in runs]))
+    write_summary(last.folder, replace(last.summary, repeats=repeats))
+    return repeats
+
+
+def _tell_ci(config: RunConfig, finished: Finished) -> None:
     summary = finished.summary
-    show = print_verdict if config.quiet else print_summary
-    show(console, summary, str(finished.folder))
     if config.junit is not None:
         write_junit(Path(config.junit), summary.checks, summary.thresholds, seconds=summary.duration_s)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for annotation in annotations(summary.checks, summary.thresholds):
             print(annotation, file=sys.stderr)
-    return finished.exit_code
 
 
 @contextlib.contextmanager

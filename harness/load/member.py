@@ -89,7 +89,7 @@ class Member:
             config=config.to_json() | {"body": BODY},
             process=self.process,
         )
-        recorder = Recorder(history, origin_ns=start)
+        recorder = Recorder(history, origin_ns=start, warm_up_ns=round(config.warmup * pacer.NANOSECONDS))
         sections = Sections(self.writer.connections)
         contenders = self._contenders(recorder, start, sections)
         runner = Runner(
@@ -101,7 +101,7 @@ class Member:
             room=sections.room,
         )
         contenders.arrivals = runner
-        due = pacer.offsets(config.rate, config.duration, arrivals=config.arrivals, seed=config.seed)
+        due = pacer.offsets(config.rate, config.span, arrivals=config.arrivals, seed=config.seed)
         schedule = pacer.share(due, self.process, config.processes)
         spare_the_collector()
         cpu = time.process_time()
