@@ -18,7 +18,9 @@ class UsageError(Exception):
 class RunConfig:
     """One run of the harness. Durations are seconds."""
 
-    backend: str = "redis"
+    backend: str = "redis-queue"
+    """Waiters are woken one after the other. Those of `redis` poll: with a thousand of them on one key, as by
+    default, a busy machine lets a part time out, which says more about polling than about the machine."""
     url: str | None = None
     """An existing lock server; `None` starts one."""
     options: tuple[str, ...] = ()

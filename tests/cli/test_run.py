@@ -38,7 +38,7 @@ async def test_a_run_ends_with_verdict_ok_and_leaves_its_files(tmp_path: Path) -
     assert "\x1b" not in run.stdout, "no colours and no cursor movements in a pipe"
     folder = run.folder()
     assert folder.parent == tmp_path / "runs"
-    assert folder.name.endswith("Z-redis")
+    assert folder.name.endswith("Z-redis-queue")
     for name in ("summary.json", "latency.hlog", "history.jsonl.gz", "report.html"):
         assert (folder / name).stat().st_size > 0
     summary = run.summary()
@@ -243,7 +243,7 @@ async def test_metrics_of_a_run_add_up_and_are_well_formed(tmp_path: Path) -> No
         await run.ended()
     figures = dict(line.rsplit(" ", 1) for line in exposition.splitlines() if not line.startswith("#"))
     assert 0 < float(figures["harness_offered_total"]) <= 250
-    assert float(figures['asyncdlock_acquired_total{backend="redis"}']) >= float(
+    assert float(figures['asyncdlock_acquired_total{backend="redis-queue"}']) >= float(
         figures["harness_acquired_total"]
     )
     promtool = shutil.which("promtool")

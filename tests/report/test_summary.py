@@ -135,7 +135,7 @@ def test_the_bound_is_named_from_measured_terms(changes: dict[str, Any], name: s
         "cpu": [0.2],
         "cycle": Cycle(),
     }
-    bound = find_bound(RunConfig(rate=100, duration=10), **(measured | changes))
+    bound = find_bound(RunConfig(backend="redis", rate=100, duration=10), **(measured | changes))
     assert bound.name == name
     assert advice in "; ".join(bound.next)
 
