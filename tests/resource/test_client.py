@@ -209,10 +209,13 @@ async def test_a_reply_without_end_is_not_read_on() -> None:
     assert "longer than" in (reply.error or "")
 
 
-async def test_a_reply_in_small_pieces_and_after_a_remark_is_one_reply() -> None:
+@asynccontextmanager
+async def in_small_pieces(answer: bytes) -> AsyncIterator[str]:
+    """A server that sends its answer byte by byte."""
+
     async def serve(reader: asyncio.StreamReader, stream: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        for byte in b"HTTP/1.1 100 Continue\r\n\r\n" + http("409 Conflict", '{"seen":9}'):
+        for byte in answer:
             stream.write(bytes([byte]))
             await stream.drain()
             await asyncio.sleep(0)
@@ -220,8 +223,13 @@ async def test_a_reply_in_small_pieces_and_after_a_remark_is_one_reply() -> None
         stream.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        async with ResourceClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as writer:
-            assert (await write(writer)).meaning == Meaning("stale", 9)
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_reply_in_small_pieces_and_after_a_remark_is_one_reply() -> None:
+    answer = b"HTTP/1.1 100 Continue\r\n\r\n" + http("409 Conflict", '{"seen":9}')
+    async with in_small_pieces(answer) as url, ResourceClient(url) as writer:
+        assert (await write(writer)).meaning == Meaning("stale", 9)
 
 
 async def test_a_cancelled_write_takes_its_connection_along() -> None:
@@ -286,18 +294,9 @@ async def test_an_owner_cannot_add_headers(owner: str) -> None:
 
 
 async def test_a_reply_that_arrives_byte_by_byte_keeps_its_headers() -> None:
-    async def serve(reader: asyncio.StreamReader, stream: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        for byte in b"HTTP/1.1 102 Processing\r\nETag: no\r\n\r\n" + http("200 OK", '{"a": 1}'):
-            stream.write(bytes([byte]))
-            await stream.drain()
-            await asyncio.sleep(0)
-        await reader.read()
-        stream.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        async with ResourceClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as client:
-            reply = await client.healthz()
+    answer = b"HTTP/1.1 102 Processing\r\nETag: no\r\n\r\n" + http("200 OK", '{"a": 1}')
+    async with in_small_pieces(answer) as url, ResourceClient(url) as client:
+        reply = await client.healthz()
     assert dict(reply.headers) == {"Content-Type": "application/json", "Content-Length": "8"}
     assert reply.json == {"a": 1}
 
