@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"{len(before)} runs cannot be paired with {len(after)}: name as many on either side"
         )
-    console.print(_table(compare_runs(before, after)))
+    console.print(comparison_table(compare_runs(before, after)))
     failed = False
     for threshold in thresholds:
         for summary in after:
@@ -75,7 +75,8 @@ def _runs(names: str) -> list[Summary]:
     return found
 
 
-def _table(comparisons: Sequence[Comparison]) -> Table:
+def comparison_table(comparisons: Sequence[Comparison]) -> Table:
+    """Figure by figure: both sides, their ratio, and the answer."""
     table = Table(box=None, padding=(0, 2), header_style="dim")
     for name in ("figure", "A", "B", "B / A", "answer"):
         table.add_column(name, justify="left" if name in ("figure", "answer") else "right", no_wrap=True)

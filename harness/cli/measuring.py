@@ -1,6 +1,7 @@
 """The flags that say how a run is measured: what counts, how often, who is told, and when it ends early."""
 
 import argparse
+import copy
 
 from harness.cli.flags import flag, positive_int
 from harness.config import RunConfig
@@ -30,6 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=default.repeat,
         metavar="N",
     )
+    group.add_argument(
+        "--versus",
+        metavar="FLAGS",
+        help="make as many runs with these flags besides, in turns with the others (A B, B A …), and "
+        "compare, as in --versus '--backend redis'",
+    )
+    parser.set_defaults(with_more=lambda args, words: parser.parse_args(words, copy.copy(args)))
     flag(
         group,
         "--abort-on",

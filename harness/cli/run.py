@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -16,9 +17,11 @@ from asyncdlock.backend import redact
 from harness import config as settings
 from harness import exits
 from harness.cli import flags, measuring
+from harness.cli.compare import comparison_table
 from harness.cli.display import make_display
 from harness.cli.stream import STDOUT, open_stream
-from harness.config import RunConfig
+from harness.config import RunConfig, UsageError
+from harness.judge.comparison import compare_runs
 from harness.judge.repeats import between_runs
 from harness.live.metrics import HarnessCollector, MetricsServer, registry_of
 from harness.live.server import live_page
@@ -42,31 +45,52 @@ async def run(args: argparse.Namespace) -> int:
 
     :raises UsageError, ServerError: the run could not begin.
     """
-    config = flags.from_arguments(args)
+    configs = _configurations(args)
+    config = configs[0]
     command = ["python", "-m", "harness", *map(redact, args.argv)]
     # Whoever reads the stream there wants nothing else.
     console = make_console(stderr=config.stream == STDOUT)
-    for warning in settings.warnings(config):
+    for warning in dict.fromkeys(warning for one in configs for warning in settings.warnings(one)):
         print(f"harness: warning: {warning}", file=sys.stderr)
-    runs: list[Finished] = []
+    show = print_summary if len(configs) * config.repeat == 1 and not config.quiet else print_verdict
+    sides: list[list[Finished]] = [[] for _ in configs]
     with open_stream(config.stream) as stream, _interruptible() as interrupted:
-        while len(runs) < config.repeat and not interrupted.is_set():
-            finished = await _show(
-                config, command, console, interrupted, stream.progress if stream else lambda progress: None
-            )
-            runs.append(finished)
-            show = print_verdict if config.quiet or config.repeat > 1 else print_summary
+        for side in in_turns(len(configs), config.repeat):
+            if interrupted.is_set():
+                break
+            tell = stream.progress if stream else lambda progress: None
+            finished = await _show(configs[side], command, console, interrupted, tell)
+            sides[side].append(finished)
             show(console, finished.summary, str(finished.folder))
             if stream is not None:
                 stream.ended(finished)
                 stream.run += 1
-    if len(runs) > 1:
-        repeats = _together(runs)
-        if not config.quiet:
-            print_repeats(console, repeats)
+    _conclude(console, sides, quiet=config.quiet)
+    runs = [finished for side in sides for finished in side]
     gravest = min(runs, key=lambda finished: exits.GRAVEST_FIRST.index(finished.exit_code))
     _tell_ci(config, gravest)
     return gravest.exit_code
+
+
+def _configurations(args: argparse.Namespace) -> list[RunConfig]:
+    """What is to be run; with `--versus`, its flags beside those that were typed."""
+    config = flags.from_arguments(args)
+    if args.versus is None:
+        return [config]
+    try:
+        words = shlex.split(args.versus)
+    except ValueError as error:
+        raise UsageError(f"--versus {args.versus!r} cannot be read: {error}") from None
+    other = flags.from_arguments(args.with_more(args, words))
+    if other == config:
+        raise UsageError("--versus changes nothing: name a flag that differs, as in '--backend redis'")
+    return [config, other]
+
+
+def in_turns(sides: int, rounds: int) -> Iterator[int]:
+    """Which side runs next: A B, B A, A B and so on, so that what drifts meanwhile favours neither."""
+    for number in range(rounds):
+        yield from range(sides) if number % 2 == 0 else reversed(range(sides))
 
 
 async def _show(
@@ -101,6 +125,19 @@ async def _show(
         if live is not None:
             live.ended(finished.summary.verdict, str(finished.folder))
     return finished
+
+
+def _conclude(console: Console, sides: list[list[Finished]], *, quiet: bool) -> None:
+    """What several runs of a side found, and how two sides compare."""
+    for runs in sides:
+        if len(runs) > 1:
+            repeats = _together(runs)
+            if not quiet:
+                print_repeats(console, repeats)
+    if len(sides) == 2 and len(sides[0]) == len(sides[1]) and not quiet:
+        before, after = ([finished.summary for finished in runs] for runs in sides)
+        console.print()
+        console.print(comparison_table(compare_runs(before, after)))
 
 
 def _together(runs: list[Finished]) -> Repeats:

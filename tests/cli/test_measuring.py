@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.run import in_turns
 from harness.history import load_run
 from harness.history.distribution import Distribution
 from harness.history.recorder import Counters
@@ -154,3 +155,31 @@ def test_a_rule_names_a_figure_that_is_known_during_the_run(text: str) -> None:
 
 def test_nothing_is_looked_at_without_rules() -> None:
     assert not AbortRules([]).look(progress(failed=1000))
+
+
+async def test_two_configurations_are_run_in_turns_and_compared(tmp_path: Path) -> None:
+    run = await harness(*SMALL, "--repeat", "2", "--versus", "--work 20ms", "--out", str(tmp_path))
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in sorted(tmp_path.iterdir())]
+    assert [summary["config"]["work"] for summary in summaries] == [0.0, 0.02, 0.02, 0.0], "A B, B A"
+    line = next(line for line in reversed(run.out) if line.strip().startswith("hold.p50"))
+    assert line.split()[-1] == "higher"
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        ("--rate 100", "changes nothing"),
+        ("--work 'a", "cannot be read"),
+        ("--speed 5", "unknown flag --speed"),
+        ("--work soon", "not a duration"),
+    ],
+)
+async def test_flags_that_cannot_be_compared_with_are_one_sentence(flags: str, complaint: str) -> None:
+    run = await harness(*SMALL, "--versus", flags)
+    assert (run.code, len(run.err)) == (2, 1)
+    assert complaint in run.stderr
+
+
+def test_rounds_are_balanced() -> None:
+    assert list(in_turns(2, 3)) == [0, 1, 1, 0, 0, 1]
+    assert list(in_turns(1, 3)) == [0, 0, 0]
