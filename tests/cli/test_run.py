@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import aiohttp
+import pytest
 
 from harness.history import History, load_run
 from harness.resource.process import spawn
@@ -45,7 +46,7 @@ async def test_a_run_ends_with_verdict_ok_and_leaves_its_files(tmp_path: Path) -
     assert summary["arrivals"]["offered"] == summary["arrivals"]["dispatched"] == 150
     assert summary["arrivals"]["acquired"] == summary["resource"]["accepted"] == 150
     assert summary["latency_ms"]["schedule_lag"]["early"] == 0
-    assert summary["backend"]["commands_per_acquire"] >= 2
+    assert summary["backend"]["commands"] > 0
     assert_accounted_for(load_run(folder), 150)
 
     again = await harness("report", str(folder))
@@ -54,6 +55,17 @@ async def test_a_run_ends_with_verdict_ok_and_leaves_its_files(tmp_path: Path) -
     checked = await harness("check", str(folder))
     assert checked.code == run.code
     assert f"verdict: {verdict}" in checked.stdout
+
+
+async def test_every_acquire_of_the_plain_recipe_takes_a_command_and_its_release_another(
+    tmp_path: Path,
+) -> None:
+    run = await harness(*SMALL, *out(tmp_path), "--backend", "redis")
+    run.assert_well()
+    assert run.folder().name.endswith("Z-redis")
+    backend = run.summary()["backend"]
+    assert backend["commands_per_acquire"] >= 2
+    assert backend["commands"] == pytest.approx(150 * backend["commands_per_acquire"], abs=1)
 
 
 PAUSED = ("--contenders", "100", "--rate", "60", "--duration", "1500ms", "--ttl", "300ms", "--pause", "1s")
