@@ -16,7 +16,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from harness.history.recorder import Recorder
 from harness.history.rows import BODY
 from harness.live import exposition
 from harness.load import pacer
+from harness.load.background import background
 from harness.load.clock import now
 from harness.load.contender import Contenders
 from harness.load.keyspace import key_chooser
@@ -107,7 +108,7 @@ class Member:
         cpu = time.process_time()
         commands = self._commands()
         pauses = Pauses()
-        async with _background(
+        async with background(
             recorder.keep_up(), self._report(recorder, runner, contenders, start), pauses.watch()
         ):
             stopper = asyncio.create_task(_stop(stopped, runner))
@@ -211,30 +212,6 @@ async def _stop(stopped: asyncio.Event, runner: Runner) -> None:
     runner.stop()
 
 
-@contextlib.asynccontextmanager
-async def _background(*work: Any) -> AsyncIterator[None]:
-    """Run coroutines beside the body; a failure of one of them ends the body."""
-    body = asyncio.current_task()
-    assert body is not None
-    tasks = [asyncio.create_task(part) for part in work]
-
-    def ended(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            body.cancel()
-
-    for task in tasks:
-        task.add_done_callback(ended)
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
-
-
 def _say(**report: Any) -> None:
     sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()
@@ -283,7 +260,7 @@ async def main() -> None:
             orphaned = not await reader.readline()
             stopped.set()
 
-        async with _background(listen()):
+        async with background(listen()):
             try:
                 report = await member.run(start, stopped)
             except OSError as error:

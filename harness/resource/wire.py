@@ -244,7 +244,7 @@ class Pool:
             tls = ssl.create_default_context() if address.tls else None
             return (await self.loop.create_connection(factory, address.host, address.port, ssl=tls))[1]
         except BaseException:
-            self._wake_one()
+            self._pass_on(None)
             raise
         finally:
             self._opening -= 1
@@ -260,7 +260,7 @@ class Pool:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        self._wake_one()
+        self._pass_on(None)  # there is room for another
 
     def give_back(self, connection: Connection) -> None:
         """It is idle: for whoever has waited longest, or for later."""
@@ -277,12 +277,8 @@ class Pool:
     def reply_over(self, connection: Connection) -> None:
         self._expecting.pop(connection, None)
 
-    def _wake_one(self) -> None:
-        """There is room for another connection: whoever has waited longest may open it."""
-        if self._wanted:
-            self._pass_on(None)
-
     def _pass_on(self, connection: Connection | None) -> None:
+        """Give it to whoever has waited longest; without one, that one may open another."""
         while self._wanted:
             wanted = self._wanted.popleft()
             if not wanted.done():

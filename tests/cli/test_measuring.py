@@ -89,7 +89,7 @@ async def test_a_stream_to_a_file_numbers_the_runs(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert sorted({line["run"] for line in lines}) == [1, 2]
     assert sum("verdict" in line for line in lines) == 2
-    assert "offered" in run.stdout
+    assert "of 2 runs" in run.stdout
 
 
 async def test_a_stream_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
