@@ -9,16 +9,15 @@ import asyncio
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from bench.contest import run_in_process
 from bench.figures import Figures, figures, medians
-from bench.save import RESULTS, save_and_show
+from bench.save import add_output, show
+from bench.surroundings import describe, in_words
 from bench.work import Work
 from bench.zookeeper_subjects import ALL, Kazoo
 from harness import servers
-from harness.report import environment
 
 _CONTENDERS = 50
 _WORKLOADS = {"own keys, 50 contenders": False, "hot key, 50 contenders": True}
@@ -26,6 +25,7 @@ _WORKLOADS = {"own keys, 50 contenders": False, "hot key, 50 contenders": True}
 
 async def compare(rounds: int, seconds: float) -> dict[str, Any]:
     """Every subject on every workload; a round of one is followed by a round of the next."""
+    described = describe()
     measured: dict[tuple[str, str], list[Figures]] = defaultdict(list)
     for number in range(rounds):
         for workload, hot in _WORKLOADS.items():
@@ -50,7 +50,7 @@ async def compare(rounds: int, seconds: float) -> dict[str, Any]:
         table.setdefault(workload, {})[name] = medians(done)
     return {
         "command": " ".join(["python -m bench.zookeeper_reference", *sys.argv[1:]]),
-        "environment": environment.describe(),
+        "environment": described,
         "rounds": rounds,
         "seconds_per_round": seconds,
         "figures": table,
@@ -63,7 +63,7 @@ def markdown(outcome: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     rounds = f"medians of {outcome['rounds']} rounds of {outcome['seconds_per_round']:g} s, interleaved"
     yield f"`{outcome['command']}`: {rounds}. CPU: per section."
-    yield f"kazoo {where['packages'].get('kazoo', '?')}, Python {where['python']}, {where['cpus']} cores."
+    yield f"kazoo {where['packages'].get('kazoo', '?')}. {in_words(where)}"
     for workload, subjects in outcome["figures"].items():
         yield from ("", f"## {workload.capitalize()}", "")
         yield "| | sections/s | × kazoo | wait p50 ms | p99 ms | Jain | client CPU µs |"
@@ -83,10 +83,10 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a round")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    add_output(parser)
     options = parser.parse_args()
     outcome = asyncio.run(compare(options.rounds, options.seconds))
-    save_and_show("zookeeper", outcome, markdown(outcome), options.out)
+    show("zookeeper", outcome, markdown(outcome), options)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ class UsageError(Exception):
 class RunConfig:
     """One run of the harness. Durations are seconds."""
 
-    backend: str = "redis"
+    backend: str = "redis-queue"
+    """Waiters are woken one after the other. Those of `redis` poll: with a thousand of them on one key, as by
+    default, a busy machine lets a part time out, which says more about polling than about the machine."""
     url: str | None = None
     """An existing lock server; `None` starts one."""
     options: tuple[str, ...] = ()
@@ -27,6 +29,8 @@ class RunConfig:
     contenders: int = 1000
     rate: float = 500.0
     duration: float = 15.0
+    warmup: float = 0.0
+    """For so long before `duration` arrivals come, are served and judged, and count in no figure."""
     arrivals: str = "constant"
     keys: int = 1
     key_distribution: str = "uniform"
@@ -45,6 +49,12 @@ class RunConfig:
     live: int | None = None
     """Port of the page that shows the run while it lasts; 0 takes a free one, `None` shows none."""
     thresholds: tuple[str, ...] = ()
+    abort_on: tuple[str, ...] = ()
+    """Ends the run as soon as one of them holds."""
+    repeat: int = 1
+    """How many runs one after the other, each with servers of its own."""
+    stream: str | None = None
+    """File for the state of the run, a line of JSON twice a second; `-` is standard output."""
     junit: str | None = None
     """File for the verdict as JUnit, beside those of the run."""
     out: str = "runs"
@@ -62,6 +72,11 @@ class RunConfig:
             raise UsageError(
                 "the memory backend lives inside one process: use --processes 1 or another backend"
             )
+
+    @property
+    def span(self) -> float:
+        """For how long arrivals come, those of the warm-up included."""
+        return self.warmup + self.duration
 
     @property
     def scheme(self) -> str:

@@ -12,6 +12,7 @@ from harness.load.kinds import Kind
 T = TypeVar("T")
 
 UNLIMITED = "none"
+MAX_CONTENDERS = 1_000_000
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -27,7 +28,7 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def flag(
-    parser: argparse.ArgumentParser, name: str, parse: Callable[[str], object], about: str, **more: object
+    parser: argparse._ActionsContainer, name: str, parse: Callable[[str], object], about: str, **more: object
 ) -> None:
     """One flag whose value is read by `parse`, which says in a sentence what is wrong with it."""
     parser.add_argument(name, type=typed(parse), help=about, **more)  # type: ignore[arg-type]
@@ -40,6 +41,16 @@ def positive_int(text: str) -> int:
         raise ValueError(f"{text!r} is not a whole number") from None
     if value < 1:
         raise ValueError(f"{text!r} must be at least 1")
+    return value
+
+
+def fleet_size(text: str) -> int:
+    value = positive_int(text)
+    if value > MAX_CONTENDERS:
+        raise ValueError(
+            f"{text!r} must be at most {MAX_CONTENDERS}: each takes some 15 kB while it waits; "
+            "a higher --rate makes more load, not more contenders"
+        )
     return value
 
 
@@ -103,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load = parser.add_argument_group("load")
     load.add_argument(
         "--contenders",
-        type=typed(positive_int),
+        type=typed(fleet_size),
         default=default.contenders,
         metavar="N",
         help="size of the fleet: at most so many try to lock or hold at once (default %(default)s)",

@@ -16,8 +16,8 @@ from harness.load.clock import now
 from harness.load.kinds import Kind
 from harness.load.pacer import NANOSECONDS
 from harness.load.sections import Sections
-from harness.load.writer import Reply
-from harness.resource.wire import Connection, NotSent
+from harness.resource.client import NotSent, Reply
+from harness.resource.wire import Connection
 
 
 class Writer(Protocol):
@@ -27,7 +27,7 @@ class Writer(Protocol):
 
     async def connect(self) -> Connection: ...
 
-    async def put(self, key: str, *, fence: int, owner: str, body: bytes, on: Connection | None) -> Reply: ...
+    async def put(self, key: str, body: bytes, *, fence: int, owner: str, on: Connection) -> Reply: ...
 
 
 class Arrivals(Protocol):
@@ -191,13 +191,13 @@ class Contenders:
             row.write_sent = now() - self._start
             row.write = "unknown"  # from here on it may have happened
             reply = await self._writer.put(
-                row.key, fence=handle.fence, owner=handle.owner, body=body_of(row), on=connection
+                row.key, body_of(row), fence=handle.fence, owner=handle.owner, on=connection
             )
         finally:
             sections.writing -= 1
-        row.write, row.seen, row.error = reply
+        row.write, row.seen, row.error = reply.meaning
         at = now()
-        if reply.write in ("accepted", "stale"):
+        if row.write in ("accepted", "stale"):
             row.write_done = at - self._start
         if at >= self.arrivals.due:
             self.arrivals.admit()

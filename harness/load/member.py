@@ -16,7 +16,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from harness.history.recorder import Recorder
 from harness.history.rows import BODY
 from harness.live import exposition
 from harness.load import pacer
+from harness.load.background import background
 from harness.load.clock import now
 from harness.load.contender import Contenders
 from harness.load.keyspace import key_chooser
@@ -39,7 +40,7 @@ from harness.load.kinds import Kind
 from harness.load.pauses import Pauses, spare_the_collector
 from harness.load.runner import Runner
 from harness.load.sections import Sections
-from harness.load.writer import FencedWriter, open_writer
+from harness.resource.client import ResourceClient
 
 REPORT_EVERY = 0.5
 STOP_WITHIN = 1.0
@@ -61,7 +62,7 @@ class Member:
     """One process's share of a run, from its orders to its files."""
 
     def __init__(
-        self, orders: Mapping[str, Any], client: asyncdlock.LockClient, writer: FencedWriter
+        self, orders: Mapping[str, Any], client: asyncdlock.LockClient, writer: ResourceClient
     ) -> None:
         self.config = RunConfig.from_json(orders["config"])
         self.process: int = orders["process"]
@@ -89,7 +90,7 @@ class Member:
             config=config.to_json() | {"body": BODY},
             process=self.process,
         )
-        recorder = Recorder(history, origin_ns=start)
+        recorder = Recorder(history, origin_ns=start, warm_up_ns=round(config.warmup * pacer.NANOSECONDS))
         sections = Sections(self.writer.connections)
         contenders = self._contenders(recorder, start, sections)
         runner = Runner(
@@ -101,13 +102,13 @@ class Member:
             room=sections.room,
         )
         contenders.arrivals = runner
-        due = pacer.offsets(config.rate, config.duration, arrivals=config.arrivals, seed=config.seed)
+        due = pacer.offsets(config.rate, config.span, arrivals=config.arrivals, seed=config.seed)
         schedule = pacer.share(due, self.process, config.processes)
         spare_the_collector()
         cpu = time.process_time()
         commands = self._commands()
         pauses = Pauses()
-        async with _background(
+        async with background(
             recorder.keep_up(), self._report(recorder, runner, contenders, start), pauses.watch()
         ):
             stopper = asyncio.create_task(_stop(stopped, runner))
@@ -211,30 +212,6 @@ async def _stop(stopped: asyncio.Event, runner: Runner) -> None:
     runner.stop()
 
 
-@contextlib.asynccontextmanager
-async def _background(*work: Any) -> AsyncIterator[None]:
-    """Run coroutines beside the body; a failure of one of them ends the body."""
-    body = asyncio.current_task()
-    assert body is not None
-    tasks = [asyncio.create_task(part) for part in work]
-
-    def ended(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            body.cancel()
-
-    for task in tasks:
-        task.add_done_callback(ended)
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
-
-
 def _say(**report: Any) -> None:
     sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()
@@ -257,7 +234,7 @@ async def main() -> None:
     except (ValueError, ImportError) as error:
         _say(error=str(error))
         return
-    async with client, open_writer(orders["resource_url"]) as writer:
+    async with client, ResourceClient(orders["resource_url"]) as writer:
         member = Member(orders, client, writer)
         refusal = Kind.parse(member.config.kind).refusal(client)
         if refusal:
@@ -283,7 +260,7 @@ async def main() -> None:
             orphaned = not await reader.readline()
             stopped.set()
 
-        async with _background(listen()):
+        async with background(listen()):
             try:
                 report = await member.run(start, stopped)
             except OSError as error:

@@ -15,18 +15,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from harness.config import RunConfig, UsageError
 from harness.history import HISTORY_FILE, RESOURCE_FILE, HistoryWriter, Row, load_run, merge
 from harness.history.hlog import write_hlog
 from harness.judge import checkers
+from harness.load.abort import AbortRules
 from harness.load.fleet import Fleet, Progress
 from harness.load.result import FleetResult
 from harness.load.targets import LockServer, Resource, check_urls, fenced_resource, lock_server
 from harness.report import environment, summary
 from harness.report.html import write_html
-from harness.report.model import Summary
+from harness.report.model import Judgement, Summary
 from harness.report.summary_json import write_summary
 
 HLOG_FILE = "latency.hlog"
@@ -75,9 +74,10 @@ async def run_load(
                 stack.enter_async_context(fenced_resource(config)),
             )
             await fleet.connect(server.url, resource.url)
-            status(f"{config.contenders:,} contenders, {config.rate:g} arrivals/s, {config.duration:g} s")
+            status(f"{config.contenders:,} contenders, {config.rate:g} arrivals/s, {config.span:g} s")
             begun = True
-            result = await _load(fleet, observe, interrupted)
+            rules = AbortRules(config.abort_on, warmup=config.warmup)
+            result = await _load(fleet, observe, interrupted, rules)
             status("collecting what the resource decided")
             failures, reported = await _collect(server, resource, result, folder)
     except BaseException:
@@ -96,6 +96,7 @@ async def run_load(
         failures=failures,
         reported=reported,
         interrupted=interrupted.is_set(),
+        crossed=rules.crossed,
     )
     return Finished(folder, document)
 
@@ -114,8 +115,15 @@ async def _together(
         raise
 
 
-async def _load(fleet: Fleet, observe: Callable[[Progress], None], interrupted: asyncio.Event) -> FleetResult:
+async def _load(
+    fleet: Fleet, observe: Callable[[Progress], None], interrupted: asyncio.Event, rules: AbortRules
+) -> FleetResult:
     start = fleet.start()
+
+    def look(progress: Progress) -> None:
+        observe(progress)
+        if rules.look(progress):
+            fleet.stop()
 
     async def stop_when_interrupted() -> None:
         await interrupted.wait()
@@ -123,7 +131,7 @@ async def _load(fleet: Fleet, observe: Callable[[Progress], None], interrupted: 
 
     stopper = asyncio.create_task(stop_when_interrupted())
     try:
-        return await fleet.finish(start, observe)
+        return await fleet.finish(start, look)
     finally:
         stopper.cancel()
 
@@ -142,7 +150,7 @@ async def _collect(
             await resource.save_log(folder / RESOURCE_FILE, result.start)
             reported = await resource.stale_rejections()
             break
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        except (OSError, ValueError) as error:
             # It may be starting again: what it has decided is durable, and worth waiting for.
             if resource.died or time.monotonic() > deadline:
                 (folder / RESOURCE_FILE).unlink(missing_ok=True)
@@ -164,6 +172,7 @@ def _judge(
     failures: list[str],
     reported: int | None,
     interrupted: bool,
+    crossed: Judgement | None,
 ) -> Summary:
     """Everything after the load: it needs no event loop, and would only hold it up."""
     if result.histories:
@@ -185,6 +194,7 @@ def _judge(
         stale_rejections_reported=reported,
         failures=failures,
         interrupted=interrupted,
+        crossed=crossed,
     )
     write_summary(folder, document)
     write_html(folder)

@@ -154,6 +154,26 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A figure over several runs."""
+
+    mean: float
+    interval: tuple[float, float] | None = field(default=None, metadata=OPTIONAL)
+    """95 % confidence interval of the mean, of three runs or more."""
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeats:
+    """What several runs of one configuration found, in the summary of the last of them."""
+
+    folders: tuple[str, ...]
+    """Of all of them, side by side."""
+    figures: Mapping[str, Spread]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """The whole document."""
 
@@ -183,4 +203,5 @@ class Summary:
     bound: Bound = field(default_factory=lambda: Bound("nothing", "nothing arrived"))
     errors: Mapping[str, int] = field(default_factory=dict)
     thresholds: tuple[Judgement, ...] = ()
+    repeats: Repeats | None = field(default=None, metadata=OPTIONAL)
     exit_code: int = 0

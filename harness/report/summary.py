@@ -7,8 +7,9 @@ from typing import Any
 
 from harness import exits
 from harness.config import RunConfig
-from harness.history import History
-from harness.judge.bounds import find_bound
+from harness.history import History, Row
+from harness.history.recording import Recording
+from harness.judge.bounds import advised, find_bound
 from harness.judge.checkers.fairness import order_of
 from harness.judge.checkers.registry import verdict_of
 from harness.judge.checkers.result import CheckResult
@@ -22,6 +23,7 @@ from harness.report.model import (
     Backend,
     Client,
     CycleFigures,
+    Judgement,
     ResourceFigures,
     Summary,
 )
@@ -45,18 +47,22 @@ def build(
     stale_rejections_reported: int | None,
     failures: Sequence[str],
     interrupted: bool,
+    crossed: Judgement | None = None,
 ) -> Summary:
-    """The whole summary. `failures` are what went wrong with the run itself, a sentence each."""
+    """The whole summary. `failures` are what went wrong with the run itself, a sentence each; `crossed` is
+    the bound that ended it."""
     recording = fleet.recording
-    arrivals = Arrivals(**recording.arrivals(), dropped=fleet.dropped)
-    seconds = fleet.seconds
+    rows = measured(history.rows, config)
+    arrivals = _arrivals(recording, rows, config, fleet.dropped)
+    seconds = max(fleet.seconds - config.warmup, 0.0)
     window = min(config.duration, seconds)
-    drained = sum(row.granted is not None and row.granted > window * _NANOSECONDS for row in history.rows)
-    cycle = measure_cycle(history.rows, seconds, config.timeout)
+    until = (config.warmup + window) * _NANOSECONDS
+    drained = sum(row.granted is not None and row.granted > until for row in rows)
+    cycle = measure_cycle(rows, seconds, config.timeout)
     trust = certificate(
         recording.total["schedule_lag"],
         cpu=fleet.cpu,
-        seconds=seconds,
+        seconds=fleet.seconds,
         dropped=fleet.dropped,
         pauses=fleet.pauses,
         failures=[*failures, *fleet.failures],
@@ -78,14 +84,14 @@ def build(
         duration_s=round(seconds, 3),
         drain_s=round(seconds - window, 3),
         drained=drained,
-        latency_ms=latencies(recording, history.rows, config, seconds),
-        order=order_of(history.rows, patience=config.timeout),
+        latency_ms=latencies(recording, rows, config, fleet.seconds),
+        order=order_of(rows, patience=config.timeout),
         resource=_resource(history, stale_rejections_reported),
         backend=Backend(
             name=config.label,
             capabilities=fleet.capabilities,
             commands=fleet.commands,
-            commands_per_acquire=_per(fleet.commands, arrivals.acquired),
+            commands_per_acquire=_per(fleet.commands, _granted(history.rows)),
         ),
         cycle_s=_cycle(cycle),
         client=Client(
@@ -101,13 +107,39 @@ def build(
             seconds=seconds,
             cpu=fleet.cpu,
             cycle=cycle,
-            busiest_key=busiest_key(history.rows, seconds, config.timeout),
+            busiest_key=busiest_key(rows, seconds, config.timeout),
         ),
         errors=_errors(history),
     )
-    thresholds = tuple(Threshold.parse(text).judge(summary) for text in config.thresholds)
-    summary = replace(summary, thresholds=thresholds)
+    bound = advised(
+        summary.bound,
+        config,
+        violated=summary.verdict == "violated",
+        timed_out=arrivals.timed_out,
+        offered=arrivals.offered,
+    )
+    thresholds = [Threshold.parse(text).judge(summary) for text in config.thresholds]
+    summary = replace(summary, bound=bound, thresholds=(*thresholds, *([crossed] if crossed else [])))
     return replace(summary, exit_code=exit_code(summary))
+
+
+def measured(rows: Sequence[Row], config: RunConfig) -> Sequence[Row]:
+    """The arrivals that count in figures: those that were due after the warm-up."""
+    if not config.warmup:
+        return rows
+    return [row for row in rows if row.intended >= config.warmup * _NANOSECONDS]
+
+
+def _arrivals(recording: Recording, rows: Sequence[Row], config: RunConfig, dropped: int) -> Arrivals:
+    counted = recording.arrivals()
+    if config.warmup:  # the runner counts them all
+        counted["offered"] = len(rows)
+        counted["dispatched"] = sum(row.dispatched is not None for row in rows)
+    return Arrivals(**counted, dropped=dropped)
+
+
+def _granted(rows: Sequence[Row]) -> int:
+    return sum(row.granted is not None for row in rows)
 
 
 def judged_with_trust(checks: Mapping[str, CheckResult], doubts: Sequence[str]) -> dict[str, CheckResult]:

@@ -27,10 +27,10 @@ LATENCY_NAMES = {
 }
 
 
-def make_console() -> Console:
-    """Standard output; wide and plain when it is not a terminal."""
-    plain = not sys.stdout.isatty()
-    return Console(highlight=False, soft_wrap=plain, width=_PLAIN_WIDTH if plain else None)
+def make_console(*, stderr: bool = False) -> Console:
+    """Standard output, or standard error; wide and plain when it is not a terminal."""
+    plain = not (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(highlight=False, soft_wrap=plain, width=_PLAIN_WIDTH if plain else None, stderr=stderr)
 
 
 def print_summary(console: Console, summary: Summary, folder: str) -> None:
@@ -105,6 +105,9 @@ def _headline(summary: Summary) -> Text:
     elif verdict == "ok":
         promise = _PROMISES[summary.config.kind.partition(":")[0]]
         text.append(f": {promise}, no two writers accepted, no fence ran backwards", style="not bold")
+        if summary.arrivals.timed_out:
+            share = summary.arrivals.timed_out / max(summary.arrivals.offered, 1)
+            text.append(f"; {share:.1%} of the arrivals timed out", style="not bold yellow")
     elif verdict == "unknown":
         text.append(f": {in_a_line(summary).partition(': ')[2]}", style="not bold")
     if summary.interrupted:

@@ -12,7 +12,7 @@ from aiohttp import web
 from harness.history.rows import digest
 from harness.load.clock import now
 from harness.resource.answers import JSON, LAST, Answers, encode
-from harness.resource.decision import Fencing, Outcome, Write
+from harness.resource.decision import MAX_INTEGER, Fencing, Outcome, Write
 from harness.resource.limits import Limits
 from harness.resource.metrics import CONTENT_TYPE, Metrics
 from harness.resource.requests import (
@@ -165,16 +165,17 @@ class Service:
         return await self._log(request, query)
 
     async def _log(self, request: web.BaseRequest, query: str) -> web.StreamResponse:
-        after = _after(query)
+        after, left = _range(query)
         log_from = await self._store.log_from()
         pages = self._store.log(after)
         first = await anext(pages, None)  # a store that fails at once still gets a status
 
         async def lines() -> AsyncIterator[bytes]:
-            page = first
-            while page is not None:
-                yield b"".join(map(_line, page))
-                page = await anext(pages, None)
+            page, rows = first, left
+            while page is not None and rows:
+                yield b"".join(map(_line, page[:rows]))
+                rows -= min(len(page), rows)
+                page = await anext(pages, None) if rows else None
 
         try:
             return await self.answers.stream(
@@ -233,15 +234,17 @@ def _refusal(written: Written, token: int, seq: int | None) -> dict[str, object]
     return answer
 
 
-def _after(query: str) -> int:
-    """The number behind `?after=`; 0 without a query."""
+def _range(query: str) -> tuple[int, int]:
+    """The numbers behind `?after=` and `&limit=`: from the first row, and all of them, unless told."""
+    told = {"after": 0, "limit": MAX_INTEGER}
     pairs = parse_qsl(query[1:], keep_blank_values=True)
-    if not pairs:
-        return 0
-    ((name, text), *more) = pairs
-    if more or name != "after" or not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise BadRequest("the log takes one query, ?after= with the seq of a row, or 0")
-    return int(text)
+    for name, text in pairs:
+        if name not in told or not (text.isascii() and text.isdigit() and len(text) <= 18):
+            raise BadRequest("the log takes ?after= with the seq of a row, or 0, and &limit= with a number")
+        told[name] = int(text)
+    if len(pairs) != len(dict(pairs)):
+        raise BadRequest("after and limit must come once each")
+    return told["after"], told["limit"]
 
 
 def _described(key: str, found: Found, body: bytes) -> dict[str, object]:

@@ -155,7 +155,8 @@ class SqliteStore:
             self._wanted.clear()
             while self._queue:
                 await self._process(self._next_batch())
-                await asyncio.sleep(0)
+                if self._queue:  # too much for one transaction: others have their turn in between
+                    await asyncio.sleep(0)
 
     def _next_batch(self) -> _Batch:
         size = 0

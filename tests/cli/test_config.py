@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from harness.cli import flags
+from harness.cli import flags, run
 from harness.cli.main import Parser
 from harness.config import RunConfig, UsageError, warnings
 from harness.load.targets import with_options
@@ -13,7 +13,7 @@ from harness.load.targets import with_options
 
 def parse(*words: str, environment: dict[str, str] | None = None) -> RunConfig:
     parser = Parser(prog="harness", allow_abbrev=False)
-    flags.add_arguments(parser)
+    run.add_arguments(parser)
     return flags.from_arguments(parser.parse_args([*parser.from_environment(environment or {}), *words]))
 
 
@@ -61,6 +61,7 @@ def test_every_flag_is_understood() -> None:
         *("--pause-every", "5", "--timeout", "none", "--fence", "off", "--arrivals", "poisson"),
         *("--processes", "2", "--seed", "42", "--resource-url", "http://h:2", "--metrics-port", "0"),
         *("--threshold", "acquire.p99<50ms", "--threshold", "failed==0", "--option", "a=b", "--out", "x"),
+        *("--warmup", "1s", "--repeat", "3", "--stream", "-", "--abort-on", "failed>5%"),
         "--quiet",
     )
     assert config == RunConfig(
@@ -86,6 +87,10 @@ def test_every_flag_is_understood() -> None:
         options=("a=b",),
         out="x",
         quiet=True,
+        warmup=1.0,
+        repeat=3,
+        stream="-",
+        abort_on=("failed>5%",),
     )
 
 
@@ -108,6 +113,9 @@ def test_every_flag_also_reads_its_environment_variable_and_the_command_line_win
     [
         (["--duration", "soon"], "'soon' is not a duration: write 500ms, 2s, 1m"),
         (["--duration", "0"], "longer than zero"),
+        (["--contenders", "1000000000"], "must be at most 1000000"),
+        (["--repeat", "0"], "at least 1"),
+        (["--abort-on", "hold.p99>1s"], "not known before the run is over"),
         (["--rate", "0"], "more than 0"),
         (["--rate", "fast"], "not a rate"),
         (["--contenders", "0"], "at least 1"),
@@ -203,7 +211,7 @@ def test_options_go_into_the_query(url: str, options: tuple[str, ...], result: s
 
 def test_the_help_names_every_flag_with_an_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     parser = Parser(prog="harness")
-    flags.add_arguments(parser)
+    run.add_arguments(parser)
     for action in parser._actions:
         assert action.help
         assert action.help != argparse.SUPPRESS
