@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from asyncdlock.backend import redact
-from harness.durations import format_duration
+from harness.durations import format_duration, parse_positive_duration
+
+MAX_RATE = 1e6
 
 
 class UsageError(Exception):
@@ -27,6 +29,8 @@ class RunConfig:
     contenders: int = 1000
     rate: float = 500.0
     duration: float = 15.0
+    stages: tuple[str, ...] = ()
+    """`RATE/DURATION` of steps that follow each other; rate and duration are then those of the whole."""
     arrivals: str = "constant"
     keys: int = 1
     key_distribution: str = "uniform"
@@ -39,6 +43,10 @@ class RunConfig:
     timeout: float | None = 5.0
     """Patience of an arrival, from the time it was due until it is granted."""
     fence: bool = True
+    faults: tuple[str, ...] = ()
+    """What is to be broken, and when: see `harness.faults.plan`."""
+    fault_seed: int | None = None
+    """Draws faults, besides those that are named."""
     processes: int = 1
     seed: int = 1
     metrics_port: int | None = None
@@ -62,6 +70,11 @@ class RunConfig:
             raise UsageError(
                 "the memory backend lives inside one process: use --processes 1 or another backend"
             )
+
+    @property
+    def steps(self) -> list[tuple[float, float]]:
+        """Rate and duration of each stage, of which there is one when none are named."""
+        return [parse_stage(stage) for stage in self.stages] or [(self.rate, self.duration)]
 
     @property
     def scheme(self) -> str:
@@ -108,6 +121,30 @@ class RunConfig:
         for name in (field.name for field in fields(cls) if field.name in values):
             known[name] = tuple(values[name]) if isinstance(values[name], list) else values[name]
         return cls(**known)
+
+
+def parse_stage(text: str) -> tuple[float, float]:
+    """Rate and duration of `500/10s`.
+
+    :raises ValueError: it is written otherwise.
+    """
+    rate, slash, duration = text.partition("/")
+    try:
+        number = float(rate)
+    except ValueError:
+        number = 0.0
+    if not slash or not 0 < number <= MAX_RATE:
+        raise ValueError(f"{text!r} is not a stage: write arrivals per second and a duration, as in 500/10s")
+    return number, parse_positive_duration(duration)
+
+
+def in_stages(config: RunConfig) -> RunConfig:
+    """With the mean rate and the whole duration of its stages, if it has any."""
+    if not config.stages:
+        return config
+    duration = sum(seconds for _, seconds in config.steps)
+    rate = sum(rate * seconds for rate, seconds in config.steps) / duration
+    return replace(config, rate=rate, duration=duration)
 
 
 def warnings(config: RunConfig) -> list[str]:

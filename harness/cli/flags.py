@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import TypeVar
 
-from harness.config import RunConfig
+from harness.config import MAX_RATE, RunConfig, UsageError, in_stages, parse_stage
 from harness.durations import parse_duration, parse_positive_duration
 from harness.judge.thresholds import Threshold
 from harness.load.kinds import Kind
@@ -27,7 +27,7 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def flag(
-    parser: argparse.ArgumentParser, name: str, parse: Callable[[str], object], about: str, **more: object
+    parser: argparse._ActionsContainer, name: str, parse: Callable[[str], object], about: str, **more: object
 ) -> None:
     """One flag whose value is read by `parse`, which says in a sentence what is wrong with it."""
     parser.add_argument(name, type=typed(parse), help=about, **more)  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ def positive_rate(text: str) -> float:
         value = float(text.removesuffix("/s"))
     except ValueError:
         raise ValueError(f"{text!r} is not a rate: write a number of arrivals per second") from None
-    if not 0 < value <= 1e6:
+    if not 0 < value <= MAX_RATE:
         raise ValueError(f"{text!r} must be more than 0 and at most 1000000 arrivals per second")
     return value
 
@@ -86,6 +86,13 @@ def lock_kind(text: str) -> str:
     return text
 
 
+def stages(text: str) -> tuple[str, ...]:
+    named = tuple(stage.strip() for stage in text.split(","))
+    for stage in named:
+        parse_stage(stage)
+    return named
+
+
 def option(text: str) -> str:
     name, equals, _ = text.partition("=")
     if not name or not equals:
@@ -96,9 +103,16 @@ def option(text: str) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of a run, grouped as a person thinks of them."""
     # Here and not above: other commands use this module's types, and start no servers.
+    from harness.faults.plan import PlannedFault, parse_seed
     from harness.servers.catalogue import BACKENDS
 
     default = RunConfig()
+
+    parser.add_argument(
+        "--scenario",
+        metavar="FILE",
+        help="read flags from a TOML file, by their names; what is typed beside it wins",
+    )
 
     load = parser.add_argument_group("load")
     load.add_argument(
@@ -121,6 +135,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=default.duration,
         metavar="D",
         help="how long arrivals keep coming: 500ms, 2s, 1m (default 15s)",
+    )
+    flag(
+        load,
+        "--stages",
+        stages,
+        "rates that follow each other, instead of --rate and --duration: 500/10s,2000/30s",
+        default=default.stages,
+        metavar="R/D,…",
     )
     load.add_argument(
         "--arrivals",
@@ -236,6 +258,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use the fenced resource at this URL instead of starting one; --fence is then its affair",
     )
 
+    broken = parser.add_argument_group("what is broken on purpose")
+    flag(
+        broken,
+        "--fault",
+        lambda text: str(PlannedFault.parse(text)),
+        "kill:server@5s (for good) or @5s+2s (started again), pause:holder@6s+2s, pause:server|resource@…, "
+        "partition[:server|resource]@8s+2s; server2 is a second node; may be repeated",
+        dest="faults",
+        action="append",
+        default=[],
+        metavar="SPEC",
+    )
+    flag(
+        broken,
+        "--faults",
+        parse_seed,
+        "draw two to four such faults, the same ones for the same seed",
+        dest="fault_seed",
+        metavar="random:SEED",
+    )
+
     result = parser.add_argument_group("result")
     result.add_argument(
         "--threshold",
@@ -279,4 +322,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def from_arguments(args: argparse.Namespace) -> RunConfig:
     """:raises UsageError: the flags do not fit together."""
-    return RunConfig.from_json(vars(args))
+    config = RunConfig.from_json(vars(args))
+    default = RunConfig()
+    if config.stages and (config.rate, config.duration) != (default.rate, default.duration):
+        raise UsageError("--stages says how many come for how long: leave out --rate and --duration")
+    return in_stages(config)

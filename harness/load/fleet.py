@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import RunConfig, UsageError
+from harness.history import Fault
 from harness.history.distribution import Distribution
 from harness.history.recorder import Counters, Recording
 from harness.live.exposition import Exported
@@ -60,8 +61,8 @@ class Fleet:
             raise
         return self
 
-    async def connect(self, url: str, resource_url: str) -> None:
-        """Wait until each process has reached the lock server.
+    async def connect(self, url: str, resource_url: str, freezes: Sequence[str] = ()) -> None:
+        """Wait until each process has reached the lock server. `freezes` are the planned faults of holders.
 
         :raises UsageError: one of them cannot: no such server, no such TTL, a missing package.
         """
@@ -70,6 +71,7 @@ class Fleet:
             "url": url,
             "resource_url": resource_url,
             "folder": str(self._folder),
+            "freezes": list(freezes),
         }
         for member in self._members:
             member.order(orders | {"process": member.process})
@@ -135,7 +137,9 @@ class Fleet:
             max_loop_lag=max((report["max_loop_lag"] for report in done), default=0.0),
             dropped=sum(report["dropped"] for report in done),
             pauses=[report["pauses"] for report in done],
-            failures=[*died, *(member.failure for member in self._members if member.failure)],
+            failures=[member.failure for member in self._members if member.failure],
+            silence=sorted(died),
+            faults=[Fault(**fault) for report in done for fault in report["faults"]],
         )
 
 

@@ -3,7 +3,7 @@
 The generator has a process to itself, also when there is only one: drawing a display, serving
 metrics or packing a report in the same event loop would make arrivals late. One JSON object a line:
 
-    orders    {"config": …, "url": …, "resource_url": …, "process": 0, "folder": …}
+    orders    {"config": …, "url": …, "resource_url": …, "process": 0, "folder": …, "freezes": []}
     reports   {"ready": …}  or  {"error": "one sentence"}
     orders    {"start": nanoseconds of the monotonic clock}
     reports   {"progress": …}, twice a second
@@ -27,6 +27,7 @@ import asyncdlock
 from asyncdlock import LockError
 from asyncdlock._inside import backend_of
 from harness.config import RunConfig
+from harness.faults.plan import PlannedFault
 from harness.history import HistoryWriter, Row
 from harness.history.recorder import Recorder
 from harness.history.rows import BODY
@@ -34,6 +35,7 @@ from harness.live import exposition
 from harness.load import pacer
 from harness.load.clock import now
 from harness.load.contender import Contenders
+from harness.load.freezes import Freezes
 from harness.load.keyspace import key_chooser
 from harness.load.kinds import Kind
 from harness.load.pauses import Pauses, spare_the_collector
@@ -66,6 +68,7 @@ class Member:
         self.config = RunConfig.from_json(orders["config"])
         self.process: int = orders["process"]
         self.folder = Path(orders["folder"])
+        self.freezes = [PlannedFault.parse(text) for text in orders["freezes"]]
         self.client = client
         self.writer = writer
 
@@ -91,7 +94,8 @@ class Member:
         )
         recorder = Recorder(history, origin_ns=start)
         sections = Sections(self.writer.connections)
-        contenders = self._contenders(recorder, start, sections)
+        freezes = Freezes(self.freezes, self.process, config.processes)
+        contenders = self._contenders(recorder, start, sections, freezes)
         runner = Runner(
             contenders.serve,
             contenders.give_up,
@@ -101,7 +105,7 @@ class Member:
             room=sections.room,
         )
         contenders.arrivals = runner
-        due = pacer.offsets(config.rate, config.duration, arrivals=config.arrivals, seed=config.seed)
+        due = pacer.staged(config.steps, arrivals=config.arrivals, seed=config.seed)
         schedule = pacer.share(due, self.process, config.processes)
         spare_the_collector()
         cpu = time.process_time()
@@ -126,6 +130,7 @@ class Member:
             "seconds": ended / pacer.NANOSECONDS,
             "expired": runner.expired,
             "dropped": runner.dropped,
+            "faults": [asdict(fault) for fault in freezes.faults],
             "pauses": pauses.to_json(),
             "max_loop_lag": self.client.max_loop_lag,
             "commands": None if commands is None else (self._commands() or 0) - commands,
@@ -136,7 +141,7 @@ class Member:
         count: int | None = getattr(backend_of(self.client), "commands", None)
         return count
 
-    def _contenders(self, recorder: Recorder, start: int, sections: Sections) -> Contenders:
+    def _contenders(self, recorder: Recorder, start: int, sections: Sections, freezes: Freezes) -> Contenders:
         config = self.config
         distribution, _, exponent = config.key_distribution.partition(":")
         return Contenders(
@@ -155,6 +160,7 @@ class Member:
             process=self.process,
             sections=sections,
             kind=Kind.parse(config.kind),
+            freezes=freezes,
             observe_connection=recorder.connection,
         )
 

@@ -18,9 +18,11 @@ from typing import Any
 import aiohttp
 
 from harness.config import RunConfig, UsageError
-from harness.history import HISTORY_FILE, RESOURCE_FILE, HistoryWriter, Row, load_run, merge
+from harness.faults.plan import faults_of
+from harness.history import HISTORY_FILE, RESOURCE_FILE, Fault, HistoryWriter, Row, load_run, merge
 from harness.history.hlog import write_hlog
 from harness.judge import checkers
+from harness.load.disturbance import Disturbance, disturbed
 from harness.load.fleet import Fleet, Progress
 from harness.load.result import FleetResult
 from harness.load.targets import LockServer, Resource, check_urls, fenced_resource, lock_server
@@ -62,6 +64,8 @@ async def run_load(
     """
     interrupted = interrupted or asyncio.Event()
     await check_urls(config)
+    plan = faults_of(config)
+    killed = any(fault.kind == "kill" and fault.target == "server" for fault in plan)
     folder = make_folder(Path(config.out), config.label)
     started = datetime.now(UTC)
     where = environment.describe()
@@ -71,15 +75,18 @@ async def run_load(
             status(f"starting {'the resource' if config.url else f'{config.label} and the resource'}")
             fleet, server, resource = await _together(
                 stack.enter_async_context(Fleet(config, folder)),
-                stack.enter_async_context(lock_server(config)),
+                stack.enter_async_context(lock_server(config, durable=killed)),
                 stack.enter_async_context(fenced_resource(config)),
             )
-            await fleet.connect(server.url, resource.url)
+            disturbance = await stack.enter_async_context(disturbed(config, plan, server, resource))
+            freezes = [str(fault) for fault in plan if fault.target == "holder"]
+            await fleet.connect(disturbance.url, disturbance.resource_url, freezes)
             status(f"{config.contenders:,} contenders, {config.rate:g} arrivals/s, {config.duration:g} s")
             begun = True
-            result = await _load(fleet, observe, interrupted)
+            result = await _load(fleet, disturbance, observe, interrupted)
             status("collecting what the resource decided")
-            failures, reported = await _collect(server, resource, result, folder)
+            failures, reported = await _collect(resource, result, folder)
+            failures += disturbance.unexpected(server, result.silence)
     except BaseException:
         if not begun:
             shutil.rmtree(folder, ignore_errors=True)
@@ -93,6 +100,7 @@ async def run_load(
         command=list(command),
         started=started,
         environment=where,
+        faults=[*result.faults, *disturbance.faults],
         failures=failures,
         reported=reported,
         interrupted=interrupted.is_set(),
@@ -114,8 +122,11 @@ async def _together(
         raise
 
 
-async def _load(fleet: Fleet, observe: Callable[[Progress], None], interrupted: asyncio.Event) -> FleetResult:
+async def _load(
+    fleet: Fleet, disturbance: Disturbance, observe: Callable[[Progress], None], interrupted: asyncio.Event
+) -> FleetResult:
     start = fleet.start()
+    disturbance.begin(start)
 
     async def stop_when_interrupted() -> None:
         await interrupted.wait()
@@ -126,16 +137,13 @@ async def _load(fleet: Fleet, observe: Callable[[Progress], None], interrupted: 
         return await fleet.finish(start, observe)
     finally:
         stopper.cancel()
+        await disturbance.end()
 
 
-async def _collect(
-    server: LockServer, resource: Resource, result: FleetResult, folder: Path
-) -> tuple[list[str], int | None]:
+async def _collect(resource: Resource, result: FleetResult, folder: Path) -> tuple[list[str], int | None]:
     """Save the resource's log while it is there; what has died meanwhile, a sentence each."""
     failures = []
     reported = None
-    if server.died():
-        failures.append("the lock server died during the run")
     deadline = time.monotonic() + _COLLECT_WITHIN
     while True:
         try:
@@ -161,13 +169,14 @@ def _judge(
     command: list[str],
     started: datetime,
     environment: dict[str, Any],
+    faults: list[Fault],
     failures: list[str],
     reported: int | None,
     interrupted: bool,
 ) -> Summary:
     """Everything after the load: it needs no event loop, and would only hold it up."""
     if result.histories:
-        merge(result.histories, folder / HISTORY_FILE)
+        merge(result.histories, folder / HISTORY_FILE, sorted(faults, key=lambda fault: fault.at))
     else:  # no generator lived long enough to write a line
         HistoryWriter(folder / HISTORY_FILE, Row, origin_ns=result.start, config=config.to_json()).close()
     for part in result.histories:

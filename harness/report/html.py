@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.history import HISTORY_FILE, Row, load
 from harness.judge.checkers.registry import broken_promise
 from harness.judge.checkers.result import CheckResult
-from harness.report.html_charts import charts_of, holders_of
+from harness.report.html_charts import bands_of, charts_of, holders_of
 from harness.report.html_page import charts, figures, findings, page, section, table, verdict
 from harness.report.model import Latency, Summary
 from harness.report.summary import TRUST
@@ -25,7 +25,8 @@ _TIMELINE = """<div id="timeline"><canvas tabindex="0" aria-label="who held the 
 <span style="background:var(--hold)"></span>holds
 <span style="background:var(--frozen)"></span>frozen on purpose
 <span style="background:var(--bad)"></span>its write was refused as stale
-<span style="background:var(--doubt)"></span>waiting</p></div>"""
+<span style="background:var(--doubt)"></span>waiting
+<span style="background:var(--bad);opacity:.25"></span>a fault, on purpose</p></div>"""
 
 
 def write_html(run_dir: Path) -> Path:
@@ -59,7 +60,7 @@ def _page(summary: Summary, rows: list[Row], pictures: Mapping[str, str]) -> str
         findings(_findings(summary)),
         figures(_figures(summary)),
         section("Charts", charts(pictures)),
-        section("Who held the lock", *_timeline(rows)),
+        section("Who held the lock", *_timeline(rows, summary)),
         section("Latency", _latencies(summary)),
         section("Result", table((), facts_of(summary))),
         section("Checks", _checks(summary)),
@@ -117,8 +118,8 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str, str, object]]:
     yield "stale_rejections", "stale writes refused", f"{stale:,}", stale
 
 
-def _timeline(rows: list[Row]) -> list[str]:
-    data = holders_of(rows)
+def _timeline(rows: list[Row], summary: Summary) -> list[str]:
+    data = holders_of(rows, bands_of(summary))
     if not data["rows"]:
         return []
     note = f"Key {data['key']}, the most wanted one."

@@ -154,6 +154,35 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FaultFigures:
+    """Something that was broken on purpose, in seconds of the run."""
+
+    name: str
+    at_s: float
+    until_s: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """`server crashed (redis 127.0.0.1:6379)`."""
+        return f"{self.name} ({self.details['who']})" if "who" in self.details else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFigures:
+    """One step of a run whose rate changes. Arrivals count in the stage in which they were due."""
+
+    rate: float
+    from_s: float
+    to_s: float
+    offered: int
+    acquired: int
+    throughput_per_s: float
+    arrival_to_grant_ms: Figures = Figures()
+    """Of those who were granted the lock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """The whole document."""
 
@@ -182,5 +211,7 @@ class Summary:
     client: Client = Client()
     bound: Bound = field(default_factory=lambda: Bound("nothing", "nothing arrived"))
     errors: Mapping[str, int] = field(default_factory=dict)
+    faults: tuple[FaultFigures, ...] = ()
+    stages: tuple[StageFigures, ...] = ()
     thresholds: tuple[Judgement, ...] = ()
     exit_code: int = 0

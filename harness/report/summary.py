@@ -7,7 +7,7 @@ from typing import Any
 
 from harness import exits
 from harness.config import RunConfig
-from harness.history import History
+from harness.history import Fault, History
 from harness.judge.bounds import find_bound
 from harness.judge.checkers.fairness import order_of
 from harness.judge.checkers.registry import verdict_of
@@ -22,9 +22,11 @@ from harness.report.model import (
     Backend,
     Client,
     CycleFigures,
+    FaultFigures,
     ResourceFigures,
     Summary,
 )
+from harness.report.stages import stages_of
 
 TRUST = "trust"
 """The check beside those of the history: whether the run's own tools can be believed."""
@@ -104,6 +106,8 @@ def build(
             busiest_key=busiest_key(history.rows, seconds, config.timeout),
         ),
         errors=_errors(history),
+        faults=tuple(_fault(fault) for fault in history.faults),
+        stages=stages_of(config, history.rows),
     )
     thresholds = tuple(Threshold.parse(text).judge(summary) for text in config.thresholds)
     summary = replace(summary, thresholds=thresholds)
@@ -149,6 +153,13 @@ def _cycle(cycle: Cycle) -> CycleFigures:
 def _errors(history: History) -> dict[str, int]:
     """The most frequent errors of arrivals, and how often each came."""
     return dict(Counter(row.error for row in history.rows if row.error).most_common(_SHOWN_ERRORS))
+
+
+def _fault(fault: Fault) -> FaultFigures:
+    until = None if fault.until is None else round(fault.until / _NANOSECONDS, 3)
+    return FaultFigures(
+        name=fault.name, at_s=round(fault.at / _NANOSECONDS, 3), until_s=until, details=fault.details
+    )
 
 
 def _per(amount: int | None, count: int) -> float | None:

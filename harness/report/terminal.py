@@ -12,7 +12,7 @@ from harness.durations import format_duration
 from harness.judge.checkers.fairness import Order
 from harness.judge.checkers.registry import broken_promise
 from harness.judge.checkers.result import CheckResult
-from harness.report.model import Latencies, Latency, Summary
+from harness.report.model import FaultFigures, Latencies, Latency, StageFigures, Summary
 from harness.report.summary import TRUST
 
 _PLAIN_WIDTH = 120
@@ -156,6 +156,8 @@ def facts_of(summary: Summary) -> list[tuple[str, str]]:
         facts.append(("lock server", f"{summary.backend.commands_per_acquire:.2f} commands per acquire"))
     cpu = ", ".join(f"{share:.0%}" for share in summary.client.cpu)
     facts.append(("generator", f"{cpu or '?'} of a core"))
+    facts += [("stage", _stage(stage)) for stage in summary.stages]
+    facts += [("fault", fault_in_words(fault)) for fault in summary.faults]
     facts += [("finding", finding) for finding in _findings(summary.checks)]
     facts += [("error", f"{count:,} × {error}") for error, count in summary.errors.items()]
     facts += [("do not trust", doubt) for doubt in summary.doubts]
@@ -164,6 +166,22 @@ def facts_of(summary: Summary) -> list[tuple[str, str]]:
     if summary.bound.next:
         facts.append(("try next", "; ".join(summary.bound.next)))
     return facts
+
+
+def fault_in_words(fault: FaultFigures) -> str:
+    """`server crashed (redis 127.0.0.1:6379) at 5 s for 2.1 s`."""
+    lasted = None if fault.until_s is None else fault.until_s - fault.at_s
+    length = " until the end" if lasted is None else f" for {format_duration(lasted)}" if lasted else ""
+    return f"{fault.label} at {format_duration(fault.at_s)}{length}"
+
+
+def _stage(stage: StageFigures) -> str:
+    waits = stage.arrival_to_grant_ms
+    return (
+        f"{stage.rate:g}/s from {format_duration(stage.from_s)} to {format_duration(stage.to_s)}: "
+        f"{stage.acquired:,} of {stage.offered:,} acquired, {stage.throughput_per_s:,.1f}/s, arrival to "
+        f"grant p50 {format_duration(waits.p50 / 1e3)}, p99 {format_duration(waits.p99 / 1e3)}"
+    )
 
 
 def _throughput(summary: Summary) -> str:

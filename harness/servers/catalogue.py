@@ -33,9 +33,9 @@ class LockServer:
     url: str
     nodes: Sequence[Server] = ()
 
-    def died(self) -> bool:
-        """Whether one of its processes has ended."""
-        return any(not node.running for node in self.nodes)
+    def dead(self) -> list[Server]:
+        """Its processes that have ended."""
+        return [node for node in self.nodes if not node.running]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

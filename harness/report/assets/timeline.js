@@ -36,6 +36,12 @@
       context.fillStyle = colour("--dim");
       context.fillText(step >= 100 ? (at / 1000).toFixed(step >= 1000 ? 0 : 1) + " s" : at.toFixed(step < 1 ? 2 : 0) + " ms", x(at) + 3, 14);
     }
+    for (const [name, from, to] of data.faults || []) {
+      if (to < view[0] || from > view[1]) continue;
+      context.globalAlpha = .14; context.fillStyle = colour("--bad");
+      context.fillRect(x(from), TOP, Math.max(x(to) - x(from), 2), height - TOP); context.globalAlpha = 1;
+      context.fillText(name, Math.max(x(from), 0) + 4, height - 6);
+    }
     context.fillStyle = colour("--dim");
     context.fillText("holds", 4, TOP + 10);
     context.fillText("waiting, at most " + most, 4, TOP + HOLDS + GAP - 6);
