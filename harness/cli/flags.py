@@ -103,7 +103,7 @@ def option(text: str) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of a run, grouped as a person thinks of them."""
     # Here and not above: other commands use this module's types, and start no servers.
-    from harness.faults.plan import PlannedFault, parse_seed
+    from harness.faults.plan import FaultSpec, parse_seed
     from harness.servers.catalogue import BACKENDS
 
     default = RunConfig()
@@ -262,7 +262,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag(
         broken,
         "--fault",
-        lambda text: str(PlannedFault.parse(text)),
+        lambda text: str(FaultSpec.parse(text)),
         "kill:server@5s (for good) or @5s+2s (started again), pause:holder@6s+2s, pause:server|resource@…, "
         "partition[:server|resource]@8s+2s; server2 is a second node; may be repeated",
         dest="faults",

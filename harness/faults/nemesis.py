@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness.faults.journal import FaultJournal
 from harness.faults.partition import partition
-from harness.faults.plan import PlannedFault
+from harness.faults.plan import FaultSpec
 from harness.faults.server_crash import crashed_server
 from harness.faults.server_freeze import frozen_server
 from harness.faults.tcp_link import Link
@@ -27,10 +27,10 @@ class Victim:
     links: Sequence[Link] = ()
 
 
-class Nemesis:
+class RunNemesis:
     """The faults of one run. Those of holders are not its affair: the generators freeze their own."""
 
-    def __init__(self, plan: Sequence[PlannedFault], victims: Mapping[str, Victim]) -> None:
+    def __init__(self, plan: Sequence[FaultSpec], victims: Mapping[str, Victim]) -> None:
         self._plan = [fault for fault in plan if fault.target in victims]
         self._victims = victims
         self._dead: set[Server] = set()
@@ -58,7 +58,7 @@ class Nemesis:
             await process.start()
             self._dead.discard(process)
 
-    async def _one(self, fault: PlannedFault, start: int) -> None:
+    async def _one(self, fault: FaultSpec, start: int) -> None:
         await asyncio.sleep(max(0.0, fault.at + (start - now()) / _NANOSECONDS))
         self.broken.add(fault.target)
         try:
@@ -67,7 +67,7 @@ class Nemesis:
             self.failures.append(f"the fault {fault} did not go as planned: {error}")
         self.broken.discard(fault.target)
 
-    async def _strike(self, fault: PlannedFault) -> None:
+    async def _strike(self, fault: FaultSpec) -> None:
         victim = self._victims[fault.target]
         which = slice(None) if fault.node is None else slice(fault.node - 1, fault.node)
         processes = victim.processes[which]

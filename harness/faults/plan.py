@@ -29,7 +29,7 @@ _LONGEST = 2.5  # TTLs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedFault:
+class FaultSpec:
     """Something that is to break."""
 
     kind: Kind
@@ -42,7 +42,7 @@ class PlannedFault:
     """Of a lock server with several nodes, which one, counted from 1; `None`: all of them."""
 
     @classmethod
-    def parse(cls, text: str) -> "PlannedFault":
+    def parse(cls, text: str) -> "FaultSpec":
         """:raises ValueError: it is none; the message shows how one is written."""
         found = _SPEC.fullmatch(text.strip())
         if found is None:
@@ -73,7 +73,7 @@ class PlannedFault:
     def until(self) -> float:
         return inf if self.seconds is None else self.at + self.seconds
 
-    def clashes_with(self, other: "PlannedFault") -> bool:
+    def clashes_with(self, other: "FaultSpec") -> bool:
         """Whether one of them would undo the other."""
         return (
             self.target == other.target != "holder"
@@ -95,12 +95,12 @@ def parse_seed(text: str) -> int:
     return int(seed)
 
 
-def faults_of(config: RunConfig) -> list[PlannedFault]:
+def faults_of(config: RunConfig) -> list[FaultSpec]:
     """All that is to break in this run, in the order of time.
 
     :raises UsageError: something cannot be broken here, or two faults would undo each other.
     """
-    faults = [PlannedFault.parse(text) for text in config.faults]
+    faults = [FaultSpec.parse(text) for text in config.faults]
     nodes = INSTALLATIONS[config.backend].votes
     if config.fault_seed is not None:
         faults += _draw(config, nodes)
@@ -136,7 +136,7 @@ def _breakable(config: RunConfig) -> Iterator[tuple[Target, Sequence[Kind]]]:
         yield "server", ("kill", "pause", "partition")
 
 
-def _draw(config: RunConfig, nodes: int) -> list[PlannedFault]:
+def _draw(config: RunConfig, nodes: int) -> list[FaultSpec]:
     rng = random.Random(f"faults {config.fault_seed}")
     choices = [(kind, target) for target, kinds in _breakable(config) for kind in kinds]
     drawn = rng.sample(choices, min(rng.choice((2, 3, 3, 4)), len(choices)))
@@ -147,6 +147,6 @@ def _draw(config: RunConfig, nodes: int) -> list[PlannedFault]:
         seconds = min(slot * rng.uniform(0.15, 0.5), _LONGEST * config.ttl)
         node = rng.randint(1, nodes) if target == "server" and nodes > 1 else None
         faults.append(
-            PlannedFault(kind=kind, target=target, at=round(at, 3), seconds=round(seconds, 3), node=node)
+            FaultSpec(kind=kind, target=target, at=round(at, 3), seconds=round(seconds, 3), node=node)
         )
     return faults

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
 from harness.config import RunConfig
-from harness.faults.nemesis import Nemesis, Victim
-from harness.faults.plan import PlannedFault
+from harness.faults.nemesis import RunNemesis, Victim
+from harness.faults.plan import FaultSpec
 from harness.faults.reach import open_reach
 from harness.faults.tcp_link import Link, open_link
 from harness.history import Fault
@@ -22,7 +22,7 @@ class Disturbance:
 
     url: str
     resource_url: str
-    nemesis: Nemesis
+    nemesis: RunNemesis
     _striking: "asyncio.Task[None] | None" = field(default=None, init=False)
 
     def begin(self, start: int) -> None:
@@ -56,7 +56,7 @@ class Disturbance:
 
 @contextlib.asynccontextmanager
 async def disturbed(
-    config: RunConfig, plan: Sequence[PlannedFault], server: LockServer, resource: Resource
+    config: RunConfig, plan: Sequence[FaultSpec], server: LockServer, resource: Resource
 ) -> AsyncIterator[Disturbance]:
     """Links where the plan cuts some, and a nemesis that waits for the run to begin."""
     url, resource_url = server.url, resource.url
@@ -77,7 +77,7 @@ async def disturbed(
         victims = {"server": Victim(server.nodes, lock_links)}
         if resource.process is not None:
             victims["resource"] = Victim([resource.process], resource_links)
-        disturbance = Disturbance(url, resource_url, Nemesis(plan, victims))
+        disturbance = Disturbance(url, resource_url, RunNemesis(plan, victims))
         try:
             yield disturbance
         finally:

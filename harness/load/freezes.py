@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from harness.faults.plan import PlannedFault
+from harness.faults.plan import FaultSpec
 from harness.history import Fault, Row
 from harness.load.clock import now
 
@@ -15,10 +15,10 @@ _NEVER = 1 << 62
 class Freezes:
     """The pauses of holders that `--fault pause:holder@…` plans, for one process of the fleet."""
 
-    def __init__(self, plan: Iterable[PlannedFault] = (), process: int = 0, processes: int = 1) -> None:
+    def __init__(self, plan: Iterable[FaultSpec] = (), process: int = 0, processes: int = 1) -> None:
         holders = [fault for fault in plan if fault.target == "holder"]
         self._planned = deque(holders[process::processes])
-        self._chosen: dict[int, PlannedFault] = {}
+        self._chosen: dict[int, FaultSpec] = {}
         self.faults: list[Fault] = []
         """Those that came about."""
         self.due = _NEVER

@@ -27,7 +27,7 @@ import asyncdlock
 from asyncdlock import LockError
 from asyncdlock._inside import backend_of
 from harness.config import RunConfig
-from harness.faults.plan import PlannedFault
+from harness.faults.plan import FaultSpec
 from harness.history import HistoryWriter, Row
 from harness.history.recorder import Recorder
 from harness.history.rows import BODY
@@ -68,7 +68,7 @@ class Member:
         self.config = RunConfig.from_json(orders["config"])
         self.process: int = orders["process"]
         self.folder = Path(orders["folder"])
-        self.freezes = [PlannedFault.parse(text) for text in orders["freezes"]]
+        self.freezes = [FaultSpec.parse(text) for text in orders["freezes"]]
         self.client = client
         self.writer = writer
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import aiohttp
 
+from asyncdlock.backend import redact
 from harness.config import RunConfig, UsageError
 from harness.faults.plan import faults_of
 from harness.history import HISTORY_FILE, RESOURCE_FILE, Fault, HistoryWriter, Row, load_run, merge
@@ -78,6 +79,7 @@ async def run_load(
                 stack.enter_async_context(lock_server(config, durable=killed)),
                 stack.enter_async_context(fenced_resource(config)),
             )
+            where["lock_server"] = redact(await server.product())
             disturbance = await stack.enter_async_context(disturbed(config, plan, server, resource))
             freezes = [str(fault) for fault in plan if fault.target == "holder"]
             await fleet.connect(disturbance.url, disturbance.resource_url, freezes)

@@ -9,6 +9,7 @@ from harness.history import Row
 from harness.history.distribution import Distribution
 from harness.report.charts import Band, Series, bars, lines, scatter
 from harness.report.model import Summary
+from harness.report.violations import Violation
 
 _MS, _S = 1e6, 1e9
 _BINS = 60
@@ -43,31 +44,57 @@ def bands_of(summary: Summary) -> list[Band]:
     ]
 
 
-def holders_of(rows: Iterable[Row], faults: Sequence[Band] = ()) -> dict[str, Any]:
-    """The data of the timeline: those who held the most wanted key, in order, a few thousand at most."""
+def holders_of(
+    rows: Iterable[Row], faults: Sequence[Band] = (), violations: Mapping[int, Violation] | None = None
+) -> dict[str, Any]:
+    """The data of the timeline: those who held one key, in order, a few thousand at most.
+
+    The most wanted key; of a run with `violations` that of the first one, and what happened around it.
+    """
     held = [row for row in rows if row.granted is not None]
     if not held:
-        return {"key": None, "rows": [], "left_out": 0, "faults": []}
-    key = Counter(row.key for row in held).most_common(1)[0][0]
-    chosen = sorted((row for row in held if row.key == key), key=lambda row: row.granted or 0)
+        return {"key": None, "rows": [], "left_out": 0, "before": 0, "faults": [], "focus": None}
+    violations = violations or {}
+    held.sort(key=lambda row: row.granted or 0)
+    decisive = next((row for row in held if row.id in violations), None)
+    key = decisive.key if decisive else Counter(row.key for row in held).most_common(1)[0][0]
+    chosen = [row for row in held if row.key == key]
+    before = max(chosen.index(decisive) - _MOST_HOLDERS // 2, 0) if decisive else 0
     writes = {"accepted": 0, "stale": 1}
     return {
         "key": key,
         "left_out": max(len(chosen) - _MOST_HOLDERS, 0),
+        "before": before,
+        "focus": None if decisive is None else _around(decisive, violations[decisive.id].at),
         "faults": [[band.name, band.start * 1e3, band.end * 1e3] for band in faults],
         "rows": [
             [
                 round((row.called or row.intended) / _MS, 3),
                 round((row.granted or 0) / _MS, 3),
-                round((row.released or row.write_done or row.granted or 0) / _MS, 3),
+                round(_ended(row) / _MS, 3),
                 row.fence,
                 writes.get(row.write, 2),
                 int(row.paused),
                 row.id,
+                *_broken(violations.get(row.id)),
             ]
-            for row in chosen[:_MOST_HOLDERS]
+            for row in chosen[before : before + _MOST_HOLDERS]
         ],
     }
+
+
+def _broken(violation: Violation | None) -> tuple[str, float | None]:
+    return ("", None) if violation is None else (violation.phrase, round(violation.at / _MS, 3))
+
+
+def _around(row: Row, at: int) -> list[float]:
+    """The decisive moment and a little of this hold on either side of it, in milliseconds."""
+    margin = max((_ended(row) - (row.granted or 0)) / _MS / 4, 5.0)
+    return [max(at / _MS - margin, 0.0), at / _MS + margin]
+
+
+def _ended(row: Row) -> int:
+    return row.released or row.write_done or row.granted or 0
 
 
 def _percentiles(granted: Sequence[Row]) -> str:

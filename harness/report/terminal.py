@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -41,7 +42,9 @@ def print_summary(console: Console, summary: Summary, folder: str) -> None:
     console.print(_latencies(summary.latency_ms))
     console.print()
     facts = [*facts_of(summary), ("run", folder)]
+    page = Path(folder) / "report.html"
     if not console.is_terminal:
+        facts.append(("report", str(page)))
         for name, value in facts:
             console.print(f"{name:>12}  {value}", markup=False)
         return
@@ -50,6 +53,7 @@ def print_summary(console: Console, summary: Summary, folder: str) -> None:
     table.add_column(overflow="fold")
     for name, value in facts:
         table.add_row(name, Text(value))
+    table.add_row("report", Text(str(page), style=f"link {page.resolve().as_uri()}"))
     console.print(table)
 
 
@@ -152,8 +156,11 @@ def facts_of(summary: Summary) -> list[tuple[str, str]]:
             f"{summary.resource.stale_rejections:,} stale ones refused",
         ),
     ]
+    product = [str(summary.environment["lock_server"])] if "lock_server" in summary.environment else []
     if summary.backend.commands_per_acquire is not None:
-        facts.append(("lock server", f"{summary.backend.commands_per_acquire:.2f} commands per acquire"))
+        product.append(f"{summary.backend.commands_per_acquire:.2f} commands per acquire")
+    if product:
+        facts.append(("lock server", ", ".join(product)))
     cpu = ", ".join(f"{share:.0%}" for share in summary.client.cpu)
     facts.append(("generator", f"{cpu or '?'} of a core"))
     facts += [("stage", _stage(stage)) for stage in summary.stages]

@@ -3,20 +3,20 @@
 import pytest
 
 from harness.config import RunConfig, UsageError
-from harness.faults.plan import PlannedFault, faults_of
+from harness.faults.plan import FaultSpec, faults_of
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("kill:server@5s", PlannedFault(kind="kill", target="server", at=5.0)),
-        ("kill:server2@5s+1s", PlannedFault(kind="kill", target="server", at=5.0, seconds=1.0, node=2)),
-        ("partition@8s+2s", PlannedFault(kind="partition", target="server", at=8.0, seconds=2.0)),
-        ("pause:holder@500ms+2m", PlannedFault(kind="pause", target="holder", at=0.5, seconds=120.0)),
+        ("kill:server@5s", FaultSpec(kind="kill", target="server", at=5.0)),
+        ("kill:server2@5s+1s", FaultSpec(kind="kill", target="server", at=5.0, seconds=1.0, node=2)),
+        ("partition@8s+2s", FaultSpec(kind="partition", target="server", at=8.0, seconds=2.0)),
+        ("pause:holder@500ms+2m", FaultSpec(kind="pause", target="holder", at=0.5, seconds=120.0)),
     ],
 )
-def test_a_fault_is_read_as_it_is_written(text: str, fault: PlannedFault) -> None:
-    assert PlannedFault.parse(text) == fault == PlannedFault.parse(str(fault))
+def test_a_fault_is_read_as_it_is_written(text: str, fault: FaultSpec) -> None:
+    assert FaultSpec.parse(text) == fault == FaultSpec.parse(str(fault))
 
 
 def test_faults_come_in_the_order_of_time() -> None:
