@@ -48,6 +48,12 @@ class RunConfig:
     fault_seed: int | None = None
     """Draws faults, besides those that are named."""
     processes: int = 1
+    share: tuple[int, int] = (0, 1)
+    """Which of how many generators this is, that make one run together; counted from 0."""
+    start_at: float | None = None
+    """When the first arrival is due, in seconds since the epoch; `None`: as soon as everything is ready."""
+    fleet: str | None = None
+    """Where Dask finds or starts the workers that share the run."""
     seed: int = 1
     metrics_port: int | None = None
     live: int | None = None
@@ -60,16 +66,33 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """:raises UsageError: the values do not fit together."""
-        if self.processes > self.contenders:
+        if self.all_processes > self.contenders:
             raise UsageError(
-                f"--processes {self.processes} needs at least as many contenders, not {self.contenders}"
+                f"{self.all_processes} processes need at least as many contenders, not {self.contenders}"
             )
+        if self.is_share and not (self.url and self.resource_url):
+            raise UsageError("--share needs --url and --resource-url: all shares use the same servers")
         if self.pause_every is not None and not self.pause:
             raise UsageError("--pause-every needs --pause: how long is a holder to be frozen?")
         if self.scheme == "memory" and self.processes > 1:
             raise UsageError(
                 "the memory backend lives inside one process: use --processes 1 or another backend"
             )
+
+    @property
+    def is_share(self) -> bool:
+        """Whether other generators make this run as well."""
+        return self.share[1] > 1
+
+    @property
+    def all_processes(self) -> int:
+        """Those of all shares."""
+        return self.processes * self.share[1]
+
+    @property
+    def own_processes(self) -> range:
+        """The numbers of this share's processes among all."""
+        return range(self.processes * self.share[0], self.processes * (self.share[0] + 1))
 
     @property
     def steps(self) -> list[tuple[float, float]]:

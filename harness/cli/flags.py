@@ -93,6 +93,13 @@ def stages(text: str) -> tuple[str, ...]:
     return named
 
 
+def share(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ValueError(f"{text!r} is not a share: write 1/4 for the first of four")
+    return int(number) - 1, int(count)
+
+
 def option(text: str) -> str:
     name, equals, _ = text.partition("=")
     if not name or not equals:
@@ -104,6 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of a run, grouped as a person thinks of them."""
     # Here and not above: other commands use this module's types, and start no servers.
     from harness.faults.plan import FaultSpec, parse_seed
+    from harness.load.dask_fleet import parse_fleet
     from harness.servers.catalogue import BACKENDS
 
     default = RunConfig()
@@ -170,6 +178,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=default.processes,
         metavar="P",
         help="processes that share the fleet and the arrivals (default %(default)s)",
+    )
+    flag(
+        load,
+        "--fleet",
+        parse_fleet,
+        "spread the run over Dask workers, a share each: local:4 starts them here, tcp://host:8786 names a "
+        "scheduler (pip install 'asyncdlock[fleet]')",
+        metavar="local:N|tcp://…",
+    )
+    flag(
+        load,
+        "--share",
+        share,
+        "this is the Ith of N generators that make one run together, on the servers of --url and "
+        "--resource-url: rate, contenders and duration are those of the whole; 'merge' joins their folders",
+        default=default.share,
+        metavar="I/N",
+    )
+    flag(
+        load,
+        "--start-at",
+        float,
+        "begin at this time, in seconds since 1970, so that generators start together",
+        metavar="T",
     )
     load.add_argument(
         "--seed",

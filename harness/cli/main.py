@@ -43,6 +43,7 @@ MAIN = Command(
         "python -m harness --url redis://127.0.0.1:6379/0 --keys 100000 --key-distribution zipf",
         "python -m harness --backend redis-queue --fault kill:server@5s+1s --fault partition@10s+2s",
         "python -m harness --stages 200/5s,1000/5s,5000/5s",
+        "python -m harness --fleet local:4 --backend redis-queue --rate 2000",
         "python -m harness --scenario nightly.toml --out runs/nightly",
         "python -m harness --threshold 'acquire.p99<50ms' --threshold 'failed==0' --quiet",
     ),
@@ -57,6 +58,11 @@ COMMANDS: Mapping[str, Command] = {
         "harness.cli.compare",
         "Says of two runs, or of two sets of runs, what differs, what does not, and what cannot be told.",
         ("python -m harness compare runs/before runs/after", "python -m harness compare a1,a2,a3 b1,b2,b3"),
+    ),
+    "merge": Command(
+        "harness.cli.merge",
+        "Makes one run of the shares that several generators made, and judges it.",
+        ("python -m harness merge runs/share-1 runs/share-2 runs/share-3",),
     ),
     "worker": Command(
         "harness.cli.worker",

@@ -16,6 +16,7 @@ from harness.cli.flags import add_arguments, from_arguments
 from harness.config import RunConfig
 from harness.live.metrics import HarnessCollector, MetricsServer, registry_of
 from harness.live.server import live_page
+from harness.load.dask_fleet import run_fleet
 from harness.load.fleet import Progress
 from harness.load.run import run_load
 from harness.report.ci import annotations, write_junit
@@ -50,14 +51,20 @@ async def run(args: argparse.Namespace) -> int:
                 if live is not None:
                     live.progress(progress)
 
+            command = ["python", "-m", "harness", *map(redact, args.argv)]
             with _interruptible() as interrupted:
-                finished = await run_load(
-                    config,
-                    command=["python", "-m", "harness", *map(redact, args.argv)],
-                    status=display.status,
-                    observe=observe,
-                    interrupted=interrupted,
-                )
+                if config.fleet is not None:
+                    finished = await run_fleet(
+                        config, command=command, status=display.status, interrupted=interrupted
+                    )
+                else:
+                    finished = await run_load(
+                        config,
+                        command=command,
+                        status=display.status,
+                        observe=observe,
+                        interrupted=interrupted,
+                    )
         if live is not None:
             live.ended(finished.summary.verdict, str(finished.folder))
     summary = finished.summary

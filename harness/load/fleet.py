@@ -54,7 +54,7 @@ class Fleet:
     async def __aenter__(self) -> "Fleet":
         """Start the processes; they can load their modules while the servers start."""
         try:
-            for process in range(self._config.processes):
+            for process in self._config.own_processes:
                 self._members.append(await _Member.spawn(process, self._folder))
         except BaseException:
             await self.__aexit__()
@@ -82,9 +82,9 @@ class Fleet:
         for member in self._members:
             await member.aclose()
 
-    def start(self) -> int:
-        """Give the order to start; returns the run's origin on the monotonic clock."""
-        start = now() + round(_HEAD_START * NANOSECONDS)
+    def start(self, at: int | None = None) -> int:
+        """Give the order to start, at once or `at` a time; returns the origin on the monotonic clock."""
+        start = now() + round(_HEAD_START * NANOSECONDS) if at is None else at
         for member in self._members:
             member.order({"start": start})
         return start

@@ -94,19 +94,19 @@ class Member:
         )
         recorder = Recorder(history, origin_ns=start)
         sections = Sections(self.writer.connections)
-        freezes = Freezes(self.freezes, self.process, config.processes)
+        freezes = Freezes(self.freezes, self.process, config.all_processes)
         contenders = self._contenders(recorder, start, sections, freezes)
         runner = Runner(
             contenders.serve,
             contenders.give_up,
-            contenders=_share(config.contenders, self.process, config.processes),
+            contenders=_share(config.contenders, self.process, config.all_processes),
             patience=None if config.timeout is None else round(config.timeout * pacer.NANOSECONDS),
             observe_lag=recorder.lag,
             room=sections.room,
         )
         contenders.arrivals = runner
         due = pacer.staged(config.steps, arrivals=config.arrivals, seed=config.seed)
-        schedule = pacer.share(due, self.process, config.processes)
+        schedule = pacer.share(due, self.process, config.all_processes)
         spare_the_collector()
         cpu = time.process_time()
         commands = self._commands()

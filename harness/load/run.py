@@ -19,20 +19,23 @@ import aiohttp
 
 from asyncdlock.backend import redact
 from harness.config import RunConfig, UsageError
+from harness.durations import format_duration
 from harness.faults.plan import faults_of
 from harness.history import HISTORY_FILE, RESOURCE_FILE, Fault, HistoryWriter, Row, load_run, merge
-from harness.history.hlog import write_hlog
+from harness.history.hlog import HLOG_FILE, write_hlog
 from harness.judge import checkers
+from harness.load.clock import now
 from harness.load.disturbance import Disturbance, disturbed
 from harness.load.fleet import Fleet, Progress
+from harness.load.pacer import NANOSECONDS
 from harness.load.result import FleetResult
+from harness.load.share import Share, not_judged, write_share
 from harness.load.targets import LockServer, Resource, check_urls, fenced_resource, lock_server
 from harness.report import environment, summary
 from harness.report.html import write_html
 from harness.report.model import Summary
 from harness.report.summary_json import write_summary
 
-HLOG_FILE = "latency.hlog"
 _COLLECT_WITHIN = 15.0
 
 
@@ -55,8 +58,12 @@ async def run_load(
     status: Callable[[str], None] = lambda text: None,
     observe: Callable[[Progress], None] = lambda progress: None,
     interrupted: asyncio.Event | None = None,
+    agree: Callable[[], Awaitable[float]] | None = None,
 ) -> Finished:
     """Run the load that `config` describes and write its folder.
+
+    `agree` is asked, once everything is ready, when the first arrival is due, in seconds since the epoch: for
+    generators that start together.
 
     Setting `interrupted` ends the load early; the files are written all the same. A cancellation
     stops every process that was started and leaves what the load recorded, unmerged and unjudged.
@@ -85,7 +92,8 @@ async def run_load(
             await fleet.connect(disturbance.url, disturbance.resource_url, freezes)
             status(f"{config.contenders:,} contenders, {config.rate:g} arrivals/s, {config.duration:g} s")
             begun = True
-            result = await _load(fleet, disturbance, observe, interrupted)
+            start_at = await agree() if agree is not None else config.start_at
+            result = await _load(fleet, disturbance, observe, interrupted, start_at)
             status("collecting what the resource decided")
             failures, reported = await _collect(resource, result, folder)
             failures += disturbance.unexpected(server, result.silence)
@@ -125,9 +133,14 @@ async def _together(
 
 
 async def _load(
-    fleet: Fleet, disturbance: Disturbance, observe: Callable[[Progress], None], interrupted: asyncio.Event
+    fleet: Fleet,
+    disturbance: Disturbance,
+    observe: Callable[[Progress], None],
+    interrupted: asyncio.Event,
+    start_at: float | None,
 ) -> FleetResult:
-    start = fleet.start()
+    wait = None if start_at is None else start_at - time.time()
+    start = fleet.start(None if wait is None else now() + round(wait * NANOSECONDS))
     disturbance.begin(start)
 
     async def stop_when_interrupted() -> None:
@@ -136,7 +149,10 @@ async def _load(
 
     stopper = asyncio.create_task(stop_when_interrupted())
     try:
-        return await fleet.finish(start, observe)
+        result = await fleet.finish(start, observe)
+        if wait is not None and wait < 0:
+            result.failures.append(f"it was ready {format_duration(-wait)} after the agreed start")
+        return result
     finally:
         stopper.cancel()
         await disturbance.end()
@@ -192,13 +208,15 @@ def _judge(
         environment=environment,
         fleet=result,
         history=history,
-        checks=checkers.run_checks(history),
+        checks=not_judged(config) if config.is_share else checkers.run_checks(history),
         stale_rejections_reported=reported,
         failures=failures,
         interrupted=interrupted,
     )
     write_summary(folder, document)
     write_html(folder)
+    if config.is_share:
+        write_share(Share(folder, config, started, environment, result, failures, reported))
     return document
 
 

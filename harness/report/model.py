@@ -119,6 +119,25 @@ class Pauses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFigures:
+    """One of several generators that made a run together."""
+
+    share: int
+    host: str = ""
+    offered: int = 0
+    acquired: int = 0
+    accepted: int = 0
+    lag_p99_ms: float = 0.0
+    cpu: tuple[float, ...] = ()
+    start_offset_ms: float | None = None
+    """How much later than the first share it began, as the writes of both at the resource tell."""
+    offset_bound_ms: float | None = None
+    """By how much that may be wrong."""
+    missing: str = ""
+    """Why nothing of it is in the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """How far the run's own tools can be trusted."""
 
@@ -139,6 +158,7 @@ class Certificate:
     dropped: int = 0
     cpu: tuple[float, ...] = ()
     cpu_saturated: bool = False
+    machines: tuple[MachineFigures, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from harness.report.model import (
     Client,
     CycleFigures,
     FaultFigures,
+    MachineFigures,
     ResourceFigures,
     Summary,
 )
@@ -47,6 +48,7 @@ def build(
     stale_rejections_reported: int | None,
     failures: Sequence[str],
     interrupted: bool,
+    machines: Sequence[MachineFigures] = (),
 ) -> Summary:
     """The whole summary. `failures` are what went wrong with the run itself, a sentence each."""
     recording = fleet.recording
@@ -63,6 +65,7 @@ def build(
         pauses=fleet.pauses,
         failures=[*failures, *fleet.failures],
     )
+    trust = replace(trust, machines=tuple(machines))
     checks = judged_with_trust(checks, trust.reasons)
     summary = Summary(
         schema=SCHEMA,
@@ -126,7 +129,7 @@ def exit_code(summary: Summary) -> int:
         return exits.INTERRUPTED
     if summary.verdict == "violated":
         return exits.VIOLATED
-    if summary.doubts or summary.verdict != "ok":
+    if summary.doubts or (summary.verdict != "ok" and not summary.config.is_share):
         return exits.UNTRUSTED
     if not all(judgement.passed for judgement in summary.thresholds):
         return exits.THRESHOLD

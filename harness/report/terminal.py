@@ -13,7 +13,7 @@ from harness.durations import format_duration
 from harness.judge.checkers.fairness import Order
 from harness.judge.checkers.registry import broken_promise
 from harness.judge.checkers.result import CheckResult
-from harness.report.model import FaultFigures, Latencies, Latency, StageFigures, Summary
+from harness.report.model import FaultFigures, Latencies, Latency, MachineFigures, StageFigures, Summary
 from harness.report.summary import TRUST
 
 _PLAIN_WIDTH = 120
@@ -66,6 +66,9 @@ def in_a_line(summary: Summary) -> str:
     """`ok`, or what is wrong: `failed: acquire.p99<1us, was 4.82 ms`."""
     if summary.interrupted:
         return f"interrupted: {summary.verdict} until then"
+    if summary.config.is_share and summary.exit_code == exits.OK:
+        index, count = summary.config.share
+        return f"share {index + 1} of {count}"
     match summary.exit_code:
         case exits.VIOLATED:
             return f"violated: {broken_promise(summary.checks) or _first_finding(summary, 'violated')}"
@@ -163,6 +166,7 @@ def facts_of(summary: Summary) -> list[tuple[str, str]]:
         facts.append(("lock server", ", ".join(product)))
     cpu = ", ".join(f"{share:.0%}" for share in summary.client.cpu)
     facts.append(("generator", f"{cpu or '?'} of a core"))
+    facts += [("generator", machine_in_words(machine)) for machine in summary.certificate.machines]
     facts += [("stage", _stage(stage)) for stage in summary.stages]
     facts += [("fault", fault_in_words(fault)) for fault in summary.faults]
     facts += [("finding", finding) for finding in _findings(summary.checks)]
@@ -180,6 +184,20 @@ def fault_in_words(fault: FaultFigures) -> str:
     lasted = None if fault.until_s is None else fault.until_s - fault.at_s
     length = " until the end" if lasted is None else f" for {format_duration(lasted)}" if lasted else ""
     return f"{fault.label} at {format_duration(fault.at_s)}{length}"
+
+
+def machine_in_words(machine: MachineFigures) -> str:
+    """One share of a run, in a line."""
+    name = f"share {machine.share}{f' on {machine.host}' if machine.host else ''}"
+    if machine.missing:
+        return f"{name} is missing: {machine.missing}"
+    clock = "clock not compared"
+    if machine.start_offset_ms is not None and machine.offset_bound_ms is not None:
+        clock = f"began {machine.start_offset_ms:+.3f} ms (± {machine.offset_bound_ms:.3f} ms) from the first"
+    return (
+        f"{name}: {machine.offered:,} offered, {machine.acquired:,} acquired, {machine.accepted:,} accepted; "
+        f"late p99 {format_duration(machine.lag_p99_ms / 1e3)}; {clock}"
+    )
 
 
 def _stage(stage: StageFigures) -> str:

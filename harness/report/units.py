@@ -6,6 +6,7 @@ from typing import Any
 from harness.config import RunConfig
 from harness.durations import format_duration
 from harness.report.model import Certificate, Pauses
+from harness.report.terminal import machine_in_words
 
 _DURATIONS = ("duration", "ttl", "work", "pause", "timeout")
 
@@ -40,6 +41,8 @@ def certificate_with_units(certificate: Certificate) -> Iterator[tuple[str, str]
     if certificate.run_delay_share is not None:
         yield "ready, but without a processor", f"{certificate.run_delay_share:.1%} of the run"
     yield "arrivals dropped", f"{certificate.dropped:,}"
+    for machine in certificate.machines:
+        yield f"share {machine.share}", machine_in_words(machine)
     saturated = ", saturated" if certificate.cpu_saturated else ""
     yield "processor", f"{', '.join(f'{share:.0%}' for share in certificate.cpu) or '?'} of a core{saturated}"
 
