@@ -64,6 +64,15 @@ COMMANDS: Mapping[str, Command] = {
         "Makes one run of the shares that several generators made, and judges it.",
         ("python -m harness merge runs/share-1 runs/share-2 runs/share-3",),
     ),
+    "simulate": Command(
+        "harness.cli.simulate",
+        "A deterministic model of queue, hand-off and the server's thread, for loads beyond these machines.",
+        (
+            "python -m harness simulate --hosts 1000 --rtt 1ms --rate 1e6 --keys 100000",
+            "python -m harness simulate --from runs/measured --sweep rtt=0,1ms,10ms,80ms --rate 5000",
+            "python -m harness simulate --from runs/one --against runs/another     # is the model right?",
+        ),
+    ),
     "worker": Command(
         "harness.cli.worker",
         "One worker process: acquires the lock, pauses, works, writes with its fence, releases.",
