@@ -1,4 +1,4 @@
-"""Prometheus and Grafana beside a run: valid files, alerts that fire for their causes, a dashboard with data."""
+"""Prometheus and Grafana beside a run: valid files, alerts that fire for their causes, panels with data."""
 
 import asyncio
 import contextlib
