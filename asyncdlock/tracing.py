@@ -53,9 +53,9 @@ def instrument(
         setattr(client, name, replacement)
     core = client._core
     backend: Any = core.backend
-    core.backend = _TracedBackend(backend, telemetry)  # type: ignore[assignment]
+    core.backend = _TracedBackend(backend, telemetry)
     # The watchdog serves all holders: whoever's task happened to start it is not its parent.
-    core.watchdog._backend = _TracedBackend(backend, telemetry, Context())  # type: ignore[assignment]
+    core.watchdog._backend = _TracedBackend(backend, telemetry, Context())
     return client
 
 

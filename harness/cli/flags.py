@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import TypeVar
 
-from harness.config import MAX_RATE, RunConfig, UsageError, in_stages, parse_stage
+from harness.config import MAX_RATE, RunConfig, UsageError, in_stages
 from harness.durations import parse_duration, parse_positive_duration
 from harness.judge.thresholds import Threshold
 from harness.load.kinds import Kind
@@ -86,20 +86,6 @@ def lock_kind(text: str) -> str:
     return text
 
 
-def stages(text: str) -> tuple[str, ...]:
-    named = tuple(stage.strip() for stage in text.split(","))
-    for stage in named:
-        parse_stage(stage)
-    return named
-
-
-def share(text: str) -> tuple[int, int]:
-    number, _, count = text.partition("/")
-    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise ValueError(f"{text!r} is not a share: write 1/4 for the first of four")
-    return int(number) - 1, int(count)
-
-
 def option(text: str) -> str:
     name, equals, _ = text.partition("=")
     if not name or not equals:
@@ -110,8 +96,7 @@ def option(text: str) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of a run, grouped as a person thinks of them."""
     # Here and not above: other commands use this module's types, and start no servers.
-    from harness.faults.plan import FaultSpec, parse_seed
-    from harness.load.dask_fleet import parse_fleet
+    from harness.cli import fault_flags, several_flags
     from harness.servers.catalogue import BACKENDS
 
     default = RunConfig()
@@ -144,14 +129,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="how long arrivals keep coming: 500ms, 2s, 1m (default 15s)",
     )
-    flag(
-        load,
-        "--stages",
-        stages,
-        "rates that follow each other, instead of --rate and --duration: 500/10s,2000/30s",
-        default=default.stages,
-        metavar="R/D,…",
-    )
     load.add_argument(
         "--arrivals",
         choices=("constant", "poisson"),
@@ -179,30 +156,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="processes that share the fleet and the arrivals (default %(default)s)",
     )
-    flag(
-        load,
-        "--fleet",
-        parse_fleet,
-        "spread the run over Dask workers, a share each: local:4 starts them here, tcp://host:8786 names a "
-        "scheduler (pip install 'asyncdlock[fleet]')",
-        metavar="local:N|tcp://…",
-    )
-    flag(
-        load,
-        "--share",
-        share,
-        "this is the Ith of N generators that make one run together, on the servers of --url and "
-        "--resource-url: rate, contenders and duration are those of the whole; 'merge' joins their folders",
-        default=default.share,
-        metavar="I/N",
-    )
-    flag(
-        load,
-        "--start-at",
-        float,
-        "begin at this time, in seconds since 1970, so that generators start together",
-        metavar="T",
-    )
     load.add_argument(
         "--seed",
         type=int,
@@ -210,6 +163,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="repeats the same arrivals and keys (default %(default)s)",
     )
+
+    several_flags.add_to(load)
 
     holder = parser.add_argument_group("what a contender does")
     holder.add_argument(
@@ -290,26 +245,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use the fenced resource at this URL instead of starting one; --fence is then its affair",
     )
 
-    broken = parser.add_argument_group("what is broken on purpose")
-    flag(
-        broken,
-        "--fault",
-        lambda text: str(FaultSpec.parse(text)),
-        "kill:server@5s (for good) or @5s+2s (started again), pause:holder@6s+2s, pause:server|resource@…, "
-        "partition[:server|resource]@8s+2s; server2 is a second node; may be repeated",
-        dest="faults",
-        action="append",
-        default=[],
-        metavar="SPEC",
-    )
-    flag(
-        broken,
-        "--faults",
-        parse_seed,
-        "draw two to four such faults, the same ones for the same seed",
-        dest="fault_seed",
-        metavar="random:SEED",
-    )
+    fault_flags.add_to(parser.add_argument_group("what is broken on purpose"))
 
     result = parser.add_argument_group("result")
     result.add_argument(

@@ -48,7 +48,7 @@ def _words(parser: argparse.ArgumentParser, path: Path) -> Iterator[str]:
         option.removeprefix("--"): action
         for action in parser._actions
         for option in action.option_strings
-        if option.startswith("--") and option not in ("--help", OPTION)
+        if option.startswith("--") and option not in ("--help", "--version", OPTION)
     }
     for name, value in said.items():
         if name not in flags:

@@ -111,6 +111,7 @@ async def run_fleet(
 def check_fleet(config: RunConfig) -> None:
     """:raises UsageError: a fleet cannot do that."""
     alone = {"--fault": config.faults, "--faults": config.fault_seed, "--share": config.is_share}
+    alone["--start-at"] = config.start_at
     watched = {"--live": config.live, "--metrics-port": config.metrics_port}
     for name, value in (alone | watched).items():
         if value not in (None, (), False):
