@@ -110,11 +110,16 @@ async def run_fleet(
 
 def check_fleet(config: RunConfig) -> None:
     """:raises UsageError: a fleet cannot do that."""
-    alone = {"--fault": config.faults, "--faults": config.fault_seed, "--share": config.is_share}
-    alone["--start-at"] = config.start_at
-    watched = {"--live": config.live, "--metrics-port": config.metrics_port}
-    for name, value in (alone | watched).items():
-        if value not in (None, (), False):
+    for_one = {
+        "--fault": bool(config.faults),
+        "--faults": config.fault_seed is not None,
+        "--share": config.is_share,
+        "--start-at": config.start_at is not None,
+        "--live": config.live is not None,
+        "--metrics-port": config.metrics_port is not None,
+    }
+    for name, given in for_one.items():
+        if given:
             raise UsageError(f"{name} is for a single generator: leave it out with --fleet")
     if config.scheme == "memory":
         raise UsageError("the memory backend lives inside one process: a fleet needs a lock server")

@@ -226,6 +226,17 @@ def test_what_is_no_fleet_is_refused(text: str) -> None:
         parse_fleet(text)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("--live", "0"), ("--faults", "random:0"), ("--fault", "kill:server@1s"), ("--start-at", "0")],
+)
+async def test_what_is_for_a_single_generator_is_refused(words: tuple[str, ...], tmp_path: Path) -> None:
+    run = await harness("--fleet", "local:2", *words, "--out", str(tmp_path / "runs"))
+    assert run.code == 2
+    assert f"{words[0]} is for a single generator" in run.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 async def test_a_fleet_elsewhere_needs_servers_that_it_can_reach(tmp_path: Path) -> None:
     run = await harness("--fleet", "tcp://198.51.100.1:8786", "--out", str(tmp_path))
     assert run.code == 2
