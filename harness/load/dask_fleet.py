@@ -263,7 +263,7 @@ async def _client(fleet: str) -> AsyncIterator[Any]:
                 )
             )
         try:
-            client = await stack.enter_async_context(Client(target, asynchronous=True, timeout=30))
+            client = await stack.enter_async_context(Client(target, asynchronous=True, timeout=15))
         except (OSError, TimeoutError) as error:
             raise UsageError(f"no Dask scheduler answers at {fleet}: {error}") from None
         yield client

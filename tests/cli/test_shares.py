@@ -1,10 +1,12 @@
 """Runs that several generators make: their shares add up, and what is missing is said."""
 
 import asyncio
+import contextlib
 import gzip
 import json
 import shutil
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from distributed import Client
 
 from harness.config import RunConfig, UsageError
 from harness.history import HISTORY_FILE, load_run
@@ -20,6 +23,7 @@ from harness.load.pacer import offsets, share
 from harness.load.run import run_load
 from harness.resource.process import spawn
 from harness.servers.catalogue import INSTALLATIONS
+from harness.servers.ports import free_port
 from tests.cli.program import Program, harness, started
 
 LOAD = ("--rate", "150", "--contenders", "60", "--duration", "2s")
@@ -246,3 +250,53 @@ async def test_a_fleet_elsewhere_needs_servers_that_it_can_reach(tmp_path: Path)
 def test_a_share_needs_servers_that_all_can_use() -> None:
     with pytest.raises(UsageError, match="--share needs --url and --resource-url"):
         RunConfig(share=(0, 2))
+
+
+@contextlib.asynccontextmanager
+async def scheduler(workers: int, folder: Path) -> AsyncIterator[str]:
+    """A real Dask scheduler and its workers, as separate programs; its address."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    programs: list[tuple[str, ...]] = [("dask_scheduler", "--host", address, "--no-dashboard")]
+    programs += [
+        ("dask_worker", address, "--nthreads", "1", "--no-dashboard", "--local-directory", str(folder))
+    ] * workers
+    children = []
+    try:
+        for name, *words in programs:
+            children.append(
+                await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", f"distributed.cli.{name}", *words),
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.DEVNULL,
+                )
+            )
+        async with Client(address, asynchronous=True, timeout=60) as client:
+            await client.wait_for_workers(workers, timeout=60)
+        yield address
+    finally:
+        for child in reversed(children):
+            child.terminate()
+        for child in children:
+            await child.wait()
+
+
+async def test_the_workers_of_a_scheduler_elsewhere_make_one_run(servers: Servers, tmp_path: Path) -> None:
+    (tmp_path / "workers").mkdir()
+    async with scheduler(2, tmp_path / "workers") as address:
+        run = await harness(*("--fleet", address, *words_of(servers), *LOAD), "--out", str(tmp_path / "runs"))
+        run.assert_well()
+        whole = run.summary()
+        assert_sum(whole, [summary_of(run.folder() / "shares" / number) for number in "12"])
+        assert whole["arrivals"]["acquired"] == whole["resource"]["accepted"] == 300
+        left = [
+            path for path in (tmp_path / "workers").rglob("*") if path.name.startswith("asyncdlock-share")
+        ]
+        assert left == [], "workers keep nothing of a run"
+
+
+async def test_a_scheduler_that_does_not_answer_is_named(servers: Servers, tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    run = await harness("--fleet", address, *words_of(servers), "--out", str(tmp_path / "runs"))
+    assert run.code == 2
+    assert f"no Dask scheduler answers at {address}" in run.stderr
+    assert len(run.err) == 1
