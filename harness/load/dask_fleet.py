@@ -109,7 +109,11 @@ async def run_fleet(
 
 
 def check_fleet(config: RunConfig) -> None:
-    """:raises UsageError: a fleet cannot do that."""
+    """:raises UsageError: a fleet cannot do that, or Dask is not installed."""
+    try:
+        import distributed  # noqa: F401 - before anything is started
+    except ImportError:
+        raise UsageError("a fleet needs Dask: pip install 'asyncdlock[fleet]'") from None
     for_one = {
         "--fault": bool(config.faults),
         "--faults": config.fault_seed is not None,
@@ -239,12 +243,10 @@ class _DaskFleet:
 async def _client(fleet: str) -> AsyncIterator[Any]:
     """A client of the fleet's scheduler, which is started here for `local:N`.
 
-    :raises UsageError: Dask is not installed, or no scheduler answers.
+    :raises UsageError: no scheduler answers.
     """
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise UsageError("a fleet needs Dask: pip install 'asyncdlock[fleet]'") from None
+    from distributed import Client, LocalCluster
+
     async with contextlib.AsyncExitStack() as stack:
         kind, _, count = fleet.partition(":")
         target: Any = fleet

@@ -18,7 +18,7 @@ from distributed import Client
 
 from harness.config import RunConfig, UsageError
 from harness.history import HISTORY_FILE, load_run
-from harness.load.dask_fleet import parse_fleet
+from harness.load.dask_fleet import check_fleet, parse_fleet
 from harness.load.pacer import offsets, share
 from harness.load.run import run_load
 from harness.resource.process import spawn
@@ -300,3 +300,9 @@ async def test_a_scheduler_that_does_not_answer_is_named(servers: Servers, tmp_p
     assert run.code == 2
     assert f"no Dask scheduler answers at {address}" in run.stderr
     assert len(run.err) == 1
+
+
+def test_without_dask_a_fleet_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"pip install 'asyncdlock\[fleet\]'"):
+        check_fleet(RunConfig(fleet="local:2"))

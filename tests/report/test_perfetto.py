@@ -1,5 +1,6 @@
 """Traces: parsed back, they tell who held what, who came after whom, and what was broken."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from harness.cli.main import main
+from harness.config import UsageError
 from harness.history import HISTORY_FILE, Fault, HistoryWriter, Row
 from harness.report.perfetto import write_perfetto
 from tests.cli.program import harness
@@ -144,6 +146,14 @@ def test_a_browser_is_shown_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert main(["report", "latest", "--open", "--out", str(tmp_path / "runs")]) in (0, 3)
     (page,) = (tmp_path / "runs").glob("*/report.html")
     assert asked.read_text().strip() == page.as_uri()
+
+
+def test_without_its_package_a_trace_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace", None)
+    with pytest.raises(UsageError, match=r"pip install 'asyncdlock\[trace\]'"):
+        write_history(tmp_path, [row(0)])
 
 
 def test_latest_of_nothing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
