@@ -31,9 +31,12 @@ class Disturbance:
 
     async def end(self) -> None:
         """Break off what is still going on, and let the resource answer for what it has decided."""
-        if self._striking is not None:
-            self._striking.cancel()
-            await asyncio.wait((self._striking,))
+        striking, self._striking = self._striking, None
+        if striking is not None:
+            striking.cancel()
+            await asyncio.wait((striking,))
+            if not striking.cancelled() and (defect := striking.exception()) is not None:
+                raise defect
         try:
             await self.nemesis.revive("resource")
         except ServerError as error:
