@@ -32,7 +32,8 @@ def _second_holders(history: History) -> Iterator[tuple[int, Violation]]:
     for rows in _by_key(row for row in history.rows if row.granted is not None):
         last: Row | None = None
         for row in sorted(rows, key=attrgetter("granted")):
-            if last is not None and (row.granted or 0) < _relied_until(last):
+            together = last is not None and last.shared and row.shared  # which they may be
+            if last is not None and not together and (row.granted or 0) < _relied_until(last):
                 early = format_duration((_relied_until(last) - (row.granted or 0)) / 1e9)
                 phrase = f"let in while arrival {last.id} held it for another {early}"
                 yield row.id, Violation(row.granted or 0, phrase)

@@ -94,7 +94,7 @@ def measured(rows: Sequence[Row], discipline: Discipline, service: float) -> Par
     handoffs: list[float] = []
     by_key: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        if row.granted is not None and row.releasing is not None and not row.paused:
+        if row.granted is not None and row.releasing is not None and not (row.paused or row.shared):
             by_key[row.key].append(row)
     for holders in by_key.values():
         holders.sort(key=attrgetter("granted"))
