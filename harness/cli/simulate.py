@@ -10,7 +10,7 @@ from harness.cli.flags import flag, patience, positive_int, positive_rate
 from harness.config import UsageError
 from harness.durations import format_duration, parse_duration, parse_positive_duration
 from harness.report.charts import Series, lines
-from harness.simulate.model import Outcome, Settings, simulate
+from harness.simulate.model import Settings, Simulated, simulate
 from harness.simulate.parameters import DEFAULTS, DISCIPLINES, Parameters, always
 from harness.simulate.validation import TOLERANCE, compare, parameters_of
 
@@ -122,7 +122,7 @@ def _validate(args: argparse.Namespace, costs: Parameters) -> int:
     return exits.OK if all(figure.agrees for figure in decisive) else exits.THRESHOLD
 
 
-def _figures(outcome: Outcome) -> dict[str, float]:
+def _figures(outcome: Simulated) -> dict[str, float]:
     return {
         "offered": outcome.offered,
         "acquired": outcome.acquired,
@@ -136,7 +136,7 @@ def _figures(outcome: Outcome) -> dict[str, float]:
     }
 
 
-def _words(settings: Settings, outcome: Outcome) -> str:
+def _words(settings: Settings, outcome: Simulated) -> str:
     return (
         f"{outcome.offered:,} arrivals from {settings.hosts:,} hosts: {outcome.acquired:,} acquired, "
         f"{outcome.gave_up:,} gave up, {outcome.throughput:,.0f}/s while they came\n"
@@ -146,7 +146,7 @@ def _words(settings: Settings, outcome: Outcome) -> str:
     )
 
 
-def _table(name: str, points: list[tuple[float, Outcome]]) -> None:
+def _table(name: str, points: list[tuple[float, Simulated]]) -> None:
     print(f"{name:>10} {'throughput/s':>14} {'wait p50':>10} {'wait p99':>10} {'server':>7} {'gave up':>9}")
     for value, outcome in points:
         shown = format_duration(value) if name == "rtt" else f"{value:g}"
@@ -157,7 +157,7 @@ def _table(name: str, points: list[tuple[float, Outcome]]) -> None:
         )
 
 
-def _chart(name: str, points: list[tuple[float, Outcome]]) -> str:
+def _chart(name: str, points: list[tuple[float, Simulated]]) -> str:
     positive = all(value > 0 for value, _ in points)
     return lines(
         f"Simulated throughput by {name}",

@@ -42,7 +42,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Simulated:
     """What the model did."""
 
     offered: int
@@ -93,12 +93,12 @@ class _Lock:
     queue: deque[_Place] = field(default_factory=deque)
 
 
-def simulate(settings: Settings, parameters: Parameters) -> Outcome:
+def simulate(settings: Settings, parameters: Parameters) -> Simulated:
     """Run the model until every arrival has been served or has given up."""
     model = _Model(settings, parameters)
     model.run()
     end = settings.duration
-    return Outcome(
+    return Simulated(
         offered=model.offered,
         acquired=len(model.waits),
         gave_up=model.gave_up,
