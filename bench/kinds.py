@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import redis
@@ -23,7 +22,7 @@ from self_limiters import Semaphore as LimiterSemaphore
 
 import asyncdlock
 from bench.peers import say
-from bench.save import RESULTS, save_and_show
+from bench.save import add_output, show
 from harness import servers
 from harness.report import environment
 
@@ -166,10 +165,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.kinds", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a round")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    add_output(parser)
     asked = parser.parse_args()
     outcome = uvloop.run(compare(asked.rounds, asked.seconds))
-    save_and_show("kinds", outcome, markdown(outcome), asked.out)
+    show("kinds", outcome, markdown(outcome), asked)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import TypeVar
 
-from harness.config import RunConfig
+from harness.config import MAX_RATE, RunConfig, UsageError, in_stages
 from harness.durations import parse_duration, parse_positive_duration
 from harness.judge.thresholds import Threshold
 from harness.load.kinds import Kind
@@ -59,7 +59,7 @@ def positive_rate(text: str) -> float:
         value = float(text.removesuffix("/s"))
     except ValueError:
         raise ValueError(f"{text!r} is not a rate: write a number of arrivals per second") from None
-    if not 0 < value <= 1e6:
+    if not 0 < value <= MAX_RATE:
         raise ValueError(f"{text!r} must be more than 0 and at most 1000000 arrivals per second")
     return value
 
@@ -107,9 +107,16 @@ def option(text: str) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of a run, grouped as a person thinks of them."""
     # Here and not above: other commands use this module's types, and start no servers.
+    from harness.cli import fault_flags, several_flags
     from harness.servers.catalogue import BACKENDS
 
     default = RunConfig()
+
+    parser.add_argument(
+        "--scenario",
+        metavar="FILE",
+        help="read flags from a TOML file, by their names; what is typed beside it wins",
+    )
 
     load = parser.add_argument_group("load")
     load.add_argument(
@@ -167,6 +174,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="repeats the same arrivals and keys (default %(default)s)",
     )
+
+    several_flags.add_to(load)
 
     holder = parser.add_argument_group("what a contender does")
     holder.add_argument(
@@ -247,6 +256,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use the fenced resource at this URL instead of starting one; --fence is then its affair",
     )
 
+    fault_flags.add_to(parser.add_argument_group("what is broken on purpose"))
+
     result = parser.add_argument_group("result")
     result.add_argument(
         "--threshold",
@@ -290,4 +301,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def from_arguments(args: argparse.Namespace) -> RunConfig:
     """:raises UsageError: the flags do not fit together."""
-    return RunConfig.from_json(vars(args))
+    config = RunConfig.from_json(vars(args))
+    default = RunConfig()
+    if config.stages and (config.rate, config.duration) != (default.rate, default.duration):
+        raise UsageError("--stages says how many come for how long: leave out --rate and --duration")
+    return in_stages(config)

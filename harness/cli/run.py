@@ -25,6 +25,7 @@ from harness.judge.comparison import compare_runs
 from harness.judge.repeats import between_runs
 from harness.live.metrics import HarnessCollector, MetricsServer, registry_of
 from harness.live.server import live_page
+from harness.load.dask_fleet import run_fleet
 from harness.load.fleet import Progress
 from harness.load.run import Finished, run_load
 from harness.report.ci import annotations, write_junit
@@ -119,9 +120,14 @@ async def _show(
                 if live is not None:
                     live.progress(progress)
 
-            finished = await run_load(
-                config, command=command, status=display.status, observe=observe, interrupted=interrupted
-            )
+            if config.fleet is not None:
+                finished = await run_fleet(
+                    config, command=command, status=display.status, interrupted=interrupted
+                )
+            else:
+                finished = await run_load(
+                    config, command=command, status=display.status, observe=observe, interrupted=interrupted
+                )
         if live is not None:
             live.ended(finished.summary.verdict, str(finished.folder))
     return finished

@@ -3,7 +3,7 @@
 The generator has a process to itself, also when there is only one: drawing a display, serving
 metrics or packing a report in the same event loop would make arrivals late. One JSON object a line:
 
-    orders    {"config": …, "url": …, "resource_url": …, "process": 0, "folder": …}
+    orders    {"config": …, "url": …, "resource_url": …, "process": 0, "folder": …, "freezes": []}
     reports   {"ready": …}  or  {"error": "one sentence"}
     orders    {"start": nanoseconds of the monotonic clock}
     reports   {"progress": …}, twice a second
@@ -27,6 +27,7 @@ import asyncdlock
 from asyncdlock import LockError
 from asyncdlock._inside import backend_of
 from harness.config import RunConfig
+from harness.faults.plan import FaultSpec
 from harness.history import HistoryWriter, Row
 from harness.history.recorder import Recorder
 from harness.history.rows import BODY
@@ -35,6 +36,7 @@ from harness.load import pacer
 from harness.load.background import background
 from harness.load.clock import now
 from harness.load.contender import Contenders
+from harness.load.freezes import Freezes
 from harness.load.keyspace import key_chooser
 from harness.load.kinds import Kind
 from harness.load.pauses import Pauses, spare_the_collector
@@ -67,6 +69,7 @@ class Member:
         self.config = RunConfig.from_json(orders["config"])
         self.process: int = orders["process"]
         self.folder = Path(orders["folder"])
+        self.freezes = [FaultSpec.parse(text) for text in orders["freezes"]]
         self.client = client
         self.writer = writer
 
@@ -92,18 +95,19 @@ class Member:
         )
         recorder = Recorder(history, origin_ns=start, warm_up_ns=round(config.warmup * pacer.NANOSECONDS))
         sections = Sections(self.writer.connections)
-        contenders = self._contenders(recorder, start, sections)
+        freezes = Freezes(self.freezes, self.process, config.all_processes)
+        contenders = self._contenders(recorder, start, sections, freezes)
         runner = Runner(
             contenders.serve,
             contenders.give_up,
-            contenders=_share(config.contenders, self.process, config.processes),
+            contenders=_share(config.contenders, self.process, config.all_processes),
             patience=None if config.timeout is None else round(config.timeout * pacer.NANOSECONDS),
             observe_lag=recorder.lag,
             room=sections.room,
         )
         contenders.arrivals = runner
-        due = pacer.offsets(config.rate, config.span, arrivals=config.arrivals, seed=config.seed)
-        schedule = pacer.share(due, self.process, config.processes)
+        due = pacer.staged(config.schedule, arrivals=config.arrivals, seed=config.seed)
+        schedule = pacer.share(due, self.process, config.all_processes)
         spare_the_collector()
         cpu = time.process_time()
         commands = self._commands()
@@ -127,6 +131,7 @@ class Member:
             "seconds": ended / pacer.NANOSECONDS,
             "expired": runner.expired,
             "dropped": runner.dropped,
+            "faults": [asdict(fault) for fault in freezes.faults],
             "pauses": pauses.to_json(),
             "max_loop_lag": self.client.max_loop_lag,
             "commands": None if commands is None else (self._commands() or 0) - commands,
@@ -137,7 +142,7 @@ class Member:
         count: int | None = getattr(backend_of(self.client), "commands", None)
         return count
 
-    def _contenders(self, recorder: Recorder, start: int, sections: Sections) -> Contenders:
+    def _contenders(self, recorder: Recorder, start: int, sections: Sections, freezes: Freezes) -> Contenders:
         config = self.config
         distribution, _, exponent = config.key_distribution.partition(":")
         return Contenders(
@@ -156,6 +161,7 @@ class Member:
             process=self.process,
             sections=sections,
             kind=Kind.parse(config.kind),
+            freezes=freezes,
             observe_connection=recorder.connection,
         )
 

@@ -40,8 +40,10 @@ async def check_urls(config: RunConfig) -> None:
 
 
 @contextlib.asynccontextmanager
-async def lock_server(config: RunConfig) -> AsyncIterator[LockServer]:
+async def lock_server(config: RunConfig, *, durable: bool = False) -> AsyncIterator[LockServer]:
     """The server that `--url` names, or one of kind `--backend` for the length of the run.
+
+    A `durable` one keeps its data when it is killed and started again.
 
     :raises ServerError: it cannot be started; says what to install.
     """
@@ -52,7 +54,7 @@ async def lock_server(config: RunConfig) -> AsyncIterator[LockServer]:
         raise UsageError(
             f"there is no server to start for the backend {config.backend!r}: name one with --url"
         )
-    async with INSTALLATIONS[config.backend].start() as server:
+    async with INSTALLATIONS[config.backend].start(durable=durable) as server:
         yield LockServer(with_options(server.url, config.options), server.nodes)
 
 
@@ -73,14 +75,14 @@ class Resource:
     def __init__(self, client: ResourceClient, process: ResourceProcess | None = None) -> None:
         self.url = client.url
         self._client = client
-        self._process = process
+        self.process = process
         self._after = 0
         self._rejections = 0
 
     @property
     def died(self) -> bool:
         """Whether a resource that was started for the run has ended since."""
-        return self._process is not None and not self._process.running
+        return self.process is not None and not self.process.running
 
     async def begin(self) -> None:
         """Note where log and counters stand, so that an earlier run's writes are not counted.

@@ -18,6 +18,7 @@ def describe() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     return {
+        "host": platform.node(),
         "python": platform.python_version(),
         "implementation": sys.implementation.name,
         "system": f"{platform.system()} {platform.release()}",

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness import exits
 from harness.config import RunConfig
-from harness.history import History, Row
+from harness.history import Fault, History, Row
 from harness.history.recording import Recording
 from harness.judge.bounds import advised, find_bound
 from harness.judge.checkers.fairness import order_of
@@ -23,10 +23,13 @@ from harness.report.model import (
     Backend,
     Client,
     CycleFigures,
+    FaultFigures,
     Judgement,
+    MachineFigures,
     ResourceFigures,
     Summary,
 )
+from harness.report.stages import stages_of
 
 TRUST = "trust"
 """The check beside those of the history: whether the run's own tools can be believed."""
@@ -48,6 +51,7 @@ def build(
     failures: Sequence[str],
     interrupted: bool,
     crossed: Judgement | None = None,
+    machines: Sequence[MachineFigures] = (),
 ) -> Summary:
     """The whole summary. `failures` are what went wrong with the run itself, a sentence each; `crossed` is
     the bound that ended it."""
@@ -67,6 +71,7 @@ def build(
         pauses=fleet.pauses,
         failures=[*failures, *fleet.failures],
     )
+    trust = replace(trust, machines=tuple(machines))
     checks = judged_with_trust(checks, trust.reasons)
     summary = Summary(
         schema=SCHEMA,
@@ -110,6 +115,8 @@ def build(
             busiest_key=busiest_key(rows, seconds, config.timeout),
         ),
         errors=_errors(history),
+        faults=tuple(_fault(fault) for fault in history.faults),
+        stages=stages_of(config, rows),
     )
     bound = advised(
         summary.bound,
@@ -118,7 +125,9 @@ def build(
         timed_out=arrivals.timed_out,
         offered=arrivals.offered,
     )
-    thresholds = [Threshold.parse(text).judge(summary) for text in config.thresholds]
+    # Those of a share are the whole run's: see harness.load.merging.
+    wanted = () if config.is_share else config.thresholds
+    thresholds = [Threshold.parse(text).judge(summary) for text in wanted]
     summary = replace(summary, bound=bound, thresholds=(*thresholds, *([crossed] if crossed else [])))
     return replace(summary, exit_code=exit_code(summary))
 
@@ -154,7 +163,7 @@ def exit_code(summary: Summary) -> int:
         return exits.INTERRUPTED
     if summary.verdict == "violated":
         return exits.VIOLATED
-    if summary.doubts or summary.verdict != "ok":
+    if summary.doubts or (summary.verdict != "ok" and not summary.config.is_share):
         return exits.UNTRUSTED
     if not all(judgement.passed for judgement in summary.thresholds):
         return exits.THRESHOLD
@@ -181,6 +190,13 @@ def _cycle(cycle: Cycle) -> CycleFigures:
 def _errors(history: History) -> dict[str, int]:
     """The most frequent errors of arrivals, and how often each came."""
     return dict(Counter(row.error for row in history.rows if row.error).most_common(_SHOWN_ERRORS))
+
+
+def _fault(fault: Fault) -> FaultFigures:
+    until = None if fault.until is None else round(fault.until / _NANOSECONDS, 3)
+    return FaultFigures(
+        name=fault.name, at_s=round(fault.at / _NANOSECONDS, 3), until_s=until, details=fault.details
+    )
 
 
 def _per(amount: int | None, count: int) -> float | None:

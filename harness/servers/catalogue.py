@@ -33,9 +33,19 @@ class LockServer:
     url: str
     nodes: Sequence[Server] = ()
 
-    def died(self) -> bool:
-        """Whether one of its processes has ended."""
-        return any(not node.running for node in self.nodes)
+    async def product(self) -> str:
+        """What its nodes say that they are: `5 × Valkey 9.1.0`; of one that was there before, the address.
+
+        :raises OSError: a node does not answer.
+        """
+        if not self.nodes:
+            return self.url
+        product = await self.nodes[0].product()
+        return product if len(self.nodes) == 1 else f"{len(self.nodes)} × {product}"
+
+    def dead(self) -> list[Server]:
+        """Its processes that have ended."""
+        return [node for node in self.nodes if not node.running]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

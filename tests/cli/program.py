@@ -67,8 +67,9 @@ class Program:
         return psutil.Process(self.child.pid).children(recursive=True)
 
     def folder(self) -> Path:
-        """The run's folder, from the last line that names it."""
-        return Path(next(text.split()[-1] for text in reversed(self.out) if text.strip()))
+        """The run's folder, from the last line: it names the folder, or the page in it."""
+        named = Path(next(text.split()[-1] for text in reversed(self.out) if text.strip()))
+        return named.parent if named.name == "report.html" else named
 
     def summary(self) -> dict[str, Any]:
         summary: dict[str, Any] = json.loads((self.folder() / "summary.json").read_text())

@@ -217,3 +217,42 @@ def test_the_help_names_every_flag_with_an_explanation(capsys: pytest.CaptureFix
         assert action.help != argparse.SUPPRESS
     parser.print_help()
     assert "acquire.p99<50ms" in capsys.readouterr().out
+
+
+def test_stages_give_a_run_its_rate_and_its_duration() -> None:
+    config = parse("--stages", "500/10s,2000/30s")
+    assert config.steps == [(500.0, 10.0), (2000.0, 30.0)]
+    assert (config.rate, config.duration) == (1625.0, 40.0)
+    assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    assert parse("--rate", "7", "--duration", "2s").steps == [(7.0, 2.0)]
+
+
+def test_stages_beside_a_rate_contradict_each_other() -> None:
+    with pytest.raises(UsageError, match="leave out --rate and --duration"):
+        parse("--stages", "500/10s", "--rate", "100")
+
+
+@pytest.mark.parametrize(
+    "stages", ["500", "500/", "/10s", "0/10s", "500/10s,", "many/10s", "2e6/1s", "5/-1s"]
+)
+def test_a_stage_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], stages: str) -> None:
+    assert "--stages" in refused(capsys, "--stages", stages)
+
+
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        (("--fault", "kil:server@5s"), "there is no fault 'kil'"),
+        (("--fault", "kill:server"), "is not a fault"),
+        (("--fault", "kill@5s"), "kill takes server or resource"),
+        (("--fault", "pause:nobody@5s+1s"), "pause takes holder or server or resource"),
+        (("--fault", "pause:server@5s"), "needs a length, as in pause:server@5s+2s"),
+        (("--fault", "partition@soon+1s"), "'soon' is not a duration"),
+        (("--fault", "kill:resource2@1s"), "nodes are those of the lock server"),
+        (("--faults", "random"), "write random:1"),
+    ],
+)
+def test_a_fault_that_is_none_is_refused_in_one_sentence_with_an_example(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], because: str
+) -> None:
+    assert because in refused(capsys, *words)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from harness.experiments.storm.plan import PROCESSES
 from harness.faults import Link, open_link
+from harness.faults.reach import open_reach
 from harness.lab.participant import Forkserver
-from harness.lab.reach import open_reach
 from harness.lab.resource_view import ResourceView
 from harness.load.targets import with_options
 from harness.resource.client import ResourceClient

@@ -30,6 +30,11 @@ def checkers() -> Mapping[str, Checker]:
     return dict(sorted(_CHECKERS.items()))
 
 
+def questions() -> dict[str, str]:
+    """What each checker asks, in a line."""
+    return {name: (function.__doc__ or "").partition("\n")[0] for name, function in checkers().items()}
+
+
 def run_checks(history: History) -> dict[str, CheckResult]:
     """The result of every checker. Nothing is raised: a checker that cannot judge says `unknown`."""
     evidence = Evidence(history)

@@ -3,7 +3,9 @@
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from harness.faults import FaultJournal, Link, Way, open_link, partition
+from harness.faults.journal import FaultJournal
+from harness.faults.partition import partition
+from harness.faults.tcp_link import Link, Way, open_link
 from harness.servers.ports import free_port
 from harness.servers.server import Server
 
