@@ -94,6 +94,9 @@ _REGISTRY: dict[str, tuple[str, str, str | None]] = {
     "etcds": ("asyncdlock.backends.etcd", "from_url", "etcd"),
     "zookeeper": ("asyncdlock.backends.zookeeper", "from_url", "zookeeper"),
     "zookeepers": ("asyncdlock.backends.zookeeper", "from_url", "zookeeper"),
+    "postgres": ("asyncdlock.backends.postgres", "from_url", "postgres"),
+    "postgresql": ("asyncdlock.backends.postgres", "from_url", "postgres"),
+    "postgress": ("asyncdlock.backends.postgres", "from_url", "postgres"),
 }
 
 

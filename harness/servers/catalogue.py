@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from harness.servers.etcd_cluster import etcd
+from harness.servers.postgres_node import postgres
 from harness.servers.redis_groups import redis_nodes, redis_replicated
 from harness.servers.redis_node import redis
 from harness.servers.redis_sentinels import redis_sentinel
@@ -117,6 +118,12 @@ _ALL = (
         shortest_ttl=0.4,
         ranked=True,
         impatience=("connect_timeout=1",),
+    ),
+    Installation(
+        name="postgres",
+        about="one PostgreSQL",
+        build=postgres,
+        impatience=("request_timeout=1", "connect_timeout=1"),
     ),
     Installation(name="memory", about="no server: locks within one process", build=None),
     Installation(

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+import asyncpg
 from kazoo.client import KazooClient
 from redis.asyncio import Redis
 
@@ -98,6 +99,20 @@ def _zookeeper_children(hosts: str, path: str) -> list[str]:
         client.close()
 
 
+async def _postgres_claims(url: str, key: str) -> list[str]:
+    connection = await asyncpg.connect(url.partition("?")[0])
+    try:
+        if await connection.fetchval("SELECT to_regclass('asyncdlock.locks')") is None:
+            return []
+        question = """
+            SELECT owner FROM asyncdlock.locks WHERE key = $1 AND owner IS NOT NULL AND expires_at > clock_timestamp()
+            UNION ALL (SELECT owner FROM asyncdlock.waiters WHERE key = $1 ORDER BY place)
+        """
+        return [row["owner"] for row in await connection.fetch(question, key)]
+    finally:
+        await connection.close()
+
+
 _OWN_PLACE = {"local_queue": False}
 
 CASES = [
@@ -129,6 +144,11 @@ CASES = [
     Case(
         name="zookeeper",
         claims=_zookeeper_claims,
+        own_place=_OWN_PLACE,
+    ),
+    Case(
+        name="postgres",
+        claims=_postgres_claims,
         own_place=_OWN_PLACE,
     ),
 ]
