@@ -19,11 +19,15 @@ class Backend(Protocol):
 
     name: str
     """The `backend` label of the metrics."""
-    capabilities: Capabilities
     local_queue: bool
     """Whether waiters of one process share one remote place per key."""
     local_handoffs: int
     """How often in a row a process may pass the lock on without a round trip."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it promises; less, perhaps, once it knows what stands between it and its server."""
+        ...
 
     @property
     def commands(self) -> int:

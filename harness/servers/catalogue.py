@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from harness.servers.etcd_cluster import etcd
+from harness.servers.pgbouncer_node import pgbouncer
 from harness.servers.postgres_node import postgres
 from harness.servers.redis_groups import redis_nodes, redis_replicated
 from harness.servers.redis_node import redis
@@ -136,6 +137,7 @@ _ALL = (
         backend=False,
     ),
     Installation(name="cluster", about="a Redis Cluster of three shards", build=redis_cluster, backend=False),
+    Installation(name="pgbouncer", about="PostgreSQL behind PgBouncer", build=pgbouncer, backend=False),
     Installation(name="etcd3", about="three etcd members", build=lambda: etcd(3), backend=False),
     Installation(name="zookeeper3", about="three ZooKeepers", build=lambda: zookeeper(3), backend=False),
 )

@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-import asyncpg
 from kazoo.client import KazooClient
 from redis.asyncio import Redis
 
 from asyncdlock.backends import memory
+from tests.backends import postgres_probe
 
 Inspector = Callable[[str, str], Awaitable[list[str]]]
 
@@ -99,20 +99,6 @@ def _zookeeper_children(hosts: str, path: str) -> list[str]:
         client.close()
 
 
-async def _postgres_claims(url: str, key: str) -> list[str]:
-    connection = await asyncpg.connect(url.partition("?")[0])
-    try:
-        if await connection.fetchval("SELECT to_regclass('asyncdlock.locks')") is None:
-            return []
-        question = """
-            SELECT owner FROM asyncdlock.locks WHERE key = $1 AND owner IS NOT NULL AND expires_at > clock_timestamp()
-            UNION ALL (SELECT owner FROM asyncdlock.waiters WHERE key = $1 ORDER BY place)
-        """
-        return [row["owner"] for row in await connection.fetch(question, key)]
-    finally:
-        await connection.close()
-
-
 _OWN_PLACE = {"local_queue": False}
 
 CASES = [
@@ -148,7 +134,13 @@ CASES = [
     ),
     Case(
         name="postgres",
-        claims=_postgres_claims,
+        claims=postgres_probe.claims,
         own_place=_OWN_PLACE,
+    ),
+    Case(
+        name="pgbouncer",  # the same, and nobody can be told anything
+        claims=postgres_probe.claims,
+        own_place=_OWN_PLACE,
+        crowd=100,
     ),
 ]

@@ -119,8 +119,8 @@ class PostgresBackend:
         reply = await self._wire.send("release", claim)
         if reply.outcome == "unknown":
             raise BackendUnavailable(
-                f"the connection was lost before it was confirmed that {claim.key!r} was given back, and now it "
-                "is not ours: it may have been given back, or lost before"
+                f"the connection was lost before it was confirmed that {claim.key!r} was given back, and now "
+                "it is not ours: it may have been given back, or lost before"
             )
         return reply.outcome == "released"
 

@@ -54,7 +54,8 @@ class Session:
     ) -> "Session":
         """Connect, and see to it that our tables exist. What `before` may have left running is ended.
 
-        :raises BackendError: the server cannot be reached (then it is `BackendUnavailable`), or cannot be used.
+        :raises BackendUnavailable: the server cannot be reached.
+        :raises BackendError: it cannot be used.
         """
         connection = await _connect(settings)
         try:
@@ -76,7 +77,7 @@ class Session:
         return session
 
     async def _settle(self, told: Told, before: "Session | None") -> None:
-        """What a connection of our own can keep: settings, a channel, the sign that it stands, a statement."""
+        """What only a connection of our own keeps: a setting, a channel, the sign that it stands, a statement."""
         connection = self._connection
         if before is not None and not before.pooled:
             await connection.fetch(schema.TERMINATION, *before.identity)
@@ -85,7 +86,7 @@ class Session:
         self.channel = f"asyncdlock_{secrets.token_hex(12)}"
         await connection.execute("SET default_transaction_isolation = 'read committed'")
         await connection.add_listener(self.channel, lambda _, __, ___, payload: told(payload))
-        await connection.execute(f"SELECT pg_advisory_lock({self.listener})")  # noqa: S608
+        await connection.execute(f"SELECT pg_advisory_lock({self.listener})")
         statement = await connection.prepare(schema.run(self._settings.schema))
         self._fetch = statement.fetch
 

@@ -41,7 +41,7 @@ class Settings:
 
 
 def parse(url: str, options: Mapping[str, Any]) -> Settings:
-    """Settings from `postgres[ql]://[user:password@]host[:port],…/database[?option=value]` and keyword options.
+    """Settings from `postgres://[user:password@]host[:port],…/database[?option=value]` and keyword options.
 
     :raises ValueError: a malformed URL, an unknown option, or a value out of range.
     """
