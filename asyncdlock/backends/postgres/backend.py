@@ -9,7 +9,7 @@ waits asks again now and then. What can go wrong costs a bounded time:
 | a waiting process died              | the server: its connection is gone | at once                  |
 | a waiting process is frozen         | the server: it has not spoken      | its patience (1)         |
 | the holder's lease expires          | everybody who waits                | the rest of the lease    |
-| the server crashed                  | everybody who waits                | its return; they queue again |
+| the server crashed                  | everybody who waits                | its return; places last  |
 | there is a pooler in between        | nobody can be told: they ask       | 250 ms at most           |
 
 (1) A grant made before it has been silent for so long costs its TTL, once.

@@ -12,14 +12,15 @@ CREATE TABLE IF NOT EXISTS @schema@.locks (
     released_by text             -- who gave it back last: the answer to a release whose reply was lost
 ) WITH (fillfactor = 50);        -- room for the next versions of a row beside it
 
--- Who waits. Unlogged: after a crash all of them queue again.
-CREATE UNLOGGED TABLE IF NOT EXISTS @schema@.waiters (
+-- Who waits.
+CREATE TABLE IF NOT EXISTS @schema@.waiters (
     key         text COLLATE "C",
     place       bigint GENERATED ALWAYS AS IDENTITY,
     owner       text NOT NULL,
     ttl         interval NOT NULL,
     fences      bigint NOT NULL,      -- how many a grant takes
-    alive_until timestamptz NOT NULL, -- it says again that it lives, or is passed over
+    patience    interval NOT NULL,    -- silent for so long, it is passed over
+    spoke_at    timestamptz NOT NULL,
     listener    bigint,               -- the advisory lock that its connection holds for as long as it stands
     channel     text,                 -- where to tell it; NULL: it asks
     PRIMARY KEY (key, place)
@@ -31,13 +32,16 @@ LANGUAGE plpgsql AS $$
 DECLARE
     waiter @schema@.waiters;
     moment timestamptz := clock_timestamp();
+    began  timestamptz := pg_postmaster_start_time();
     last   bigint;
 BEGIN
     FOR waiter IN SELECT * FROM @schema@.waiters WHERE key = lock ORDER BY place LOOP
         DELETE FROM @schema@.waiters WHERE key = lock AND place = waiter.place;
-        CONTINUE WHEN waiter.alive_until <= moment;
+        -- One who joined before the server was started could not speak since, and had its connection cut.
+        CONTINUE WHEN greatest(waiter.spoke_at, began) + waiter.patience <= moment;
         -- A lock that can be had is one that nobody holds: the connection is gone. Our own could be had, too.
-        CONTINUE WHEN waiter.listener <> coalesce(my_listener, 0) AND pg_try_advisory_xact_lock_shared(waiter.listener);
+        CONTINUE WHEN waiter.spoke_at > began AND waiter.listener <> coalesce(my_listener, 0)
+            AND pg_try_advisory_xact_lock_shared(waiter.listener);
         UPDATE @schema@.locks
             SET owner = waiter.owner, fence = fence + waiter.fences, expires_at = moment + waiter.ttl,
                 released_by = coalesce(releaser, released_by)
@@ -136,7 +140,7 @@ BEGIN
             END IF;
         ELSE
             UPDATE @schema@.waiters
-                SET alive_until = moment + my_patience * interval '1 s', listener = my_listener, channel = my_channel
+                SET spoke_at = moment, listener = my_listener, channel = my_channel
                 WHERE key = asked.key AND owner = asked.owner;
             queued := FOUND;
             IF lock.expires_at <= moment THEN
@@ -163,9 +167,10 @@ BEGIN
                 outcome := CASE asked.verb WHEN 'try' THEN 'held' ELSE 'waiting' END;
                 remaining := extract(epoch FROM lock.expires_at - moment);
                 IF asked.verb = 'acquire' AND NOT queued THEN
-                    INSERT INTO @schema@.waiters (key, owner, ttl, fences, alive_until, listener, channel)
+                    INSERT INTO @schema@.waiters (key, owner, ttl, fences, patience, spoke_at, listener, channel)
                         VALUES (asked.key, asked.owner, asked.ttl, asked.number,
-                                moment + my_patience * interval '1 s', my_listener, my_channel);
+                                my_patience * interval '1 s', moment, my_listener, my_channel);
+                    durable := true; -- its place is
                 END IF;
             END IF;
         END IF;

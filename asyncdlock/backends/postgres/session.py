@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,9 @@ _OLDEST = 140_000
 # Classes of SQLSTATE after which another try may succeed: connection, resources, operator's intervention
 # (a server that starts or stops), system error; and a server that cannot be written to for now.
 _PASSING = ("08", "53", "57", "58", "25006", "40")
+
+# What asyncpg raises when a connection fails; the second, when it breaks between two requests.
+_BROKEN = (TimeoutError, OSError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 Told = Callable[[str], None]
 
@@ -70,14 +72,14 @@ class Session:
                     await session._settle(told, before)
         except BaseException as error:
             connection.terminate()
-            if isinstance(error, TimeoutError | asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+            if isinstance(error, (asyncpg.PostgresError, *_BROKEN)):
                 raise failure(error, settings.schema, definite=True) from None
             raise
         connection.add_termination_listener(lambda _: lost())
         return session
 
     async def _settle(self, told: Told, before: "Session | None") -> None:
-        """What only a connection of our own keeps: a setting, a channel, the sign that it stands, a statement."""
+        """What a connection of our own keeps: a setting, a channel, the sign that it stands, a statement."""
         connection = self._connection
         if before is not None and not before.pooled:
             await connection.fetch(schema.TERMINATION, *before.identity)
@@ -120,7 +122,8 @@ class Session:
             # The server says that the statement failed, unless it says that the connection ends.
             definite = not (error.sqlstate or "").startswith(("08", "57P"))
             raise failure(error, self._settings.schema, definite=definite) from None
-        except (asyncpg.InterfaceError, OSError) as error:
+        except _BROKEN as error:
+            self.abort()
             late = "no answer in time" if not done else None
             raise failure(late or error, self._settings.schema, definite=False) from None
         return rows
@@ -131,7 +134,7 @@ class Session:
     async def aclose(self) -> None:
         try:
             await self._connection.close(timeout=1.0)
-        except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        except (asyncpg.PostgresError, *_BROKEN):
             self.abort()
 
 
@@ -152,7 +155,7 @@ async def _connect(settings: "Settings") -> Any:
             **several,
             **encryption,
         )
-    except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ssl.SSLError) as error:
+    except (asyncpg.PostgresError, *_BROKEN) as error:
         raise failure(error, settings.schema, definite=True) from None
 
 
