@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from asyncdlock import AcquireTimeout, BackendError, BackendUnavailable, LockCli
 from asyncdlock.backends.postgres import from_url
 from harness import servers
 from harness.servers.catalogue import LockServer
+from harness.servers.tls import make_certificates
 from tests.backends.postgres_probe import claims, database
 from tests.backends.support import claim, until
 
@@ -383,3 +386,42 @@ async def test_a_pooler_that_was_announced_is_no_surprise(
             with pytest.raises(AcquireTimeout):
                 await other.acquire(key, timeout=0.3)
     assert caplog.text == ""
+
+
+# Why it is no advisory lock
+
+
+async def test_an_advisory_lock_behind_a_pooler_admits_two_and_stays_behind(pooled: str, key: str) -> None:
+    """The demonstration of docs/backends/postgres.md: a lock of the session, where nobody has a session."""
+    take = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))"
+    async with database(pooled) as one, database(pooled) as two:
+        assert await one.fetchval(take, key) is True
+        # It got the very connection that the first one had used, and with it the lock.
+        assert await two.fetchval(take, key) is True
+    async with connect(pooled) as ours, connect(pooled) as others:
+        async with ours.hold(key):
+            assert await others.try_acquire(key) is None
+
+
+# Encryption
+
+
+async def test_a_server_is_asked_for_its_certificate(tmp_path: Path, key: str) -> None:
+    certificates = make_certificates(tmp_path)
+    async with servers.postgres() as node:
+        for file in (certificates.cert, certificates.key):
+            copy = node.data / file.name
+            shutil.copyfile(file, copy)
+            copy.chmod(0o600)
+            shutil.chown(copy, node.data.stat().st_uid)
+        node.settings |= {"ssl": "on", "ssl_cert_file": "cert.pem", "ssl_key_file": "key.pem"}
+        await node.restart()
+        url = node.url.replace("postgres://", "postgress://")
+        async with connect(url, ca_file=certificates.ca) as locks:
+            async with locks.hold(key), database(node.url) as connection:
+                encrypted = """SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+                    WHERE application_name = 'asyncdlock'"""
+                assert [row["ssl"] for row in await connection.fetch(encrypted)] == [True]
+        async with connect(url, request_timeout=0.5) as strangers:
+            with pytest.raises(BackendError, match="certificate verify failed"):
+                await strangers.acquire(key)

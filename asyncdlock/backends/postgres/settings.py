@@ -20,7 +20,8 @@ class Settings:
 
     addresses: tuple[Address, ...]
     """Of one server, or of a primary and its standbys."""
-    database: str
+    database: str | None = None
+    """None, as of the next two: what the driver takes from the environment, as `psql` does."""
     user: str | None = None
     password: str | None = None
     tls: ssl.SSLContext | None = None
@@ -41,7 +42,7 @@ class Settings:
 
 
 def parse(url: str, options: Mapping[str, Any]) -> Settings:
-    """Settings from `postgres://[user:password@]host[:port],…/database[?option=value]` and keyword options.
+    """Settings from `postgres://[user:password@]host[:port],…[/database][?option=value]` and named options.
 
     :raises ValueError: a malformed URL, an unknown option, or a value out of range.
     """
@@ -59,14 +60,7 @@ def parse(url: str, options: Mapping[str, Any]) -> Settings:
     if tls := where.tls("postgress", values):
         values["tls"] = tls.context()
     values = {"user": user or None, "password": password or None} | values
-    return Settings(addresses=tuple(addresses), database=_database(where), **values)
-
-
-def _database(where: LockURL) -> str:
-    database = unquote(where.path[1:])
-    if not database or "/" in database:
-        raise ValueError(f"{where.shown!r} must name one database: {where.scheme}://host/database")
-    return database
+    return Settings(addresses=tuple(addresses), database=unquote(where.path[1:]) or None, **values)
 
 
 def _sslmode(name: str, value: Any) -> bool:
