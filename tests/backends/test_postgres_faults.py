@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from asyncdlock import AcquireTimeout, BackendError, connect
@@ -180,22 +181,21 @@ async def test_an_acquire_whose_reply_never_came_leaves_nothing(
 
 
 async def test_a_request_that_was_given_up_is_not_carried_out_later(url: str, key: str) -> None:
-    """It waits on the server for a row that somebody else keeps; we are gone when it could go on."""
+    """The server's process for our connection stands still until we have given up and cleaned up."""
     async with connect(url, request_timeout=0.5) as locks:
         assert await (await locks.acquire(key)).release()
-        async with database(url) as stranger:
-            transaction = stranger.transaction()
-            await transaction.start()
-            await stranger.execute("SELECT FROM asyncdlock.locks WHERE key = $1 FOR UPDATE", key)
+        session = locks._backend._backend._wire._session  # type: ignore[attr-defined]
+        process = psutil.Process(session.identity[0])
+        process.suspend()
+        try:
             with pytest.raises(BackendError) as late:
                 await locks.acquire(key, ttl=60.0)
             assert not late.value.definite
-            await asyncio.sleep(1.0)  # its release waits for the same row, and is repeated
-            await transaction.rollback()
-        async with connect(url) as other:
-            handle = await other.acquire(key, ttl=60.0, timeout=5.0)
-            assert await handle.release()
-        await until(lambda: _claimed(url, key, 0), "nothing is left")
+            await until(lambda: not locks._core.cleanup.pending, "its release was carried out")
+        finally:
+            process.resume()
+        await until(lambda: not process.is_running(), "the old connection is gone")
+        assert await claims(url, key) == []
 
 
 async def test_a_frozen_server_ends_nothing_and_extends_nothing(key: str) -> None:
