@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS @schema@.locks (
 CREATE TABLE IF NOT EXISTS @schema@.waiters (
     key         text COLLATE "C",
     place       bigint GENERATED ALWAYS AS IDENTITY,
-    owner       text NOT NULL,
+    owner       text NOT NULL UNIQUE,
     ttl         interval NOT NULL,
     fences      bigint NOT NULL,      -- how many a grant takes
     patience    interval NOT NULL,    -- silent for so long, it is passed over
