@@ -1,4 +1,4 @@
-"""python -m bench.guards: what each guard costs beside the bare write. Writes bench/results/guards.json and .md.
+"""python -m bench.guards: what each guard costs beside the bare write; writes bench/results/guards.{json,md}.
 
 One writer, one connection, real servers: a bare write, a guarded one, and so on, alternating, each with a
 fence above the one before. The figure is the ratio of the medians. About a minute.
