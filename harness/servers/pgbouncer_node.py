@@ -1,6 +1,5 @@
 """PgBouncer in transaction mode before a PostgreSQL server."""
 
-import asyncio
 import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from harness.servers import binaries
 from harness.servers.group import Group
 from harness.servers.ports import free_port
-from harness.servers.postgres_node import PostgresNode, greeting, other_user
+from harness.servers.postgres_node import PostgresNode, lets_in, other_user
 from harness.servers.server import Server, running
 
 _VARIABLE = "ASYNCDLOCK_PGBOUNCER"
@@ -68,12 +67,7 @@ server_login_retry = 0
         return [*self._as_other_user, str(self._program), str(file)]
 
     async def _answers(self) -> bool:
-        reader, writer = await asyncio.open_connection(self.host, self.port)
-        try:
-            writer.write(greeting())
-            return await reader.read(1) == b"R"
-        finally:
-            writer.close()
+        return await lets_in(self.host, self.port)
 
 
 class PooledPostgres(Group[Server]):

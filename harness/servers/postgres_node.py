@@ -127,18 +127,18 @@ class PostgresNode(Server):
 
     async def _answers(self) -> bool:
         """Does it let a session begin? While it starts or recovers, it answers with an error."""
-        reader, writer = await asyncio.open_connection(self.host, self.port)
-        try:
-            writer.write(greeting())
-            return await reader.read(1) == b"R"
-        finally:
-            writer.close()
+        return await lets_in(self.host, self.port)
 
 
-def greeting() -> bytes:
-    """How a client begins a session."""
-    words = f"user\0{_USER}\0database\0postgres\0\0".encode()
-    return struct.pack(">II", 8 + len(words), _PROTOCOL_3) + words
+async def lets_in(host: str, port: int) -> bool:
+    """Whether a session may begin there."""
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        words = f"user\0{_USER}\0database\0postgres\0\0".encode()
+        writer.write(struct.pack(">II", 8 + len(words), _PROTOCOL_3) + words)
+        return await reader.read(1) == b"R"
+    finally:
+        writer.close()
 
 
 def _account() -> pwd.struct_passwd:

@@ -24,7 +24,12 @@ class Standby(PostgresNode):
         self._primary = primary
 
     def _make_database(self) -> None:
-        command = [*self._as_other_user, str(self.binary.resolve().with_name("pg_basebackup")), "-D", str(self.data)]
+        command = [
+            *self._as_other_user,
+            str(self.binary.resolve().with_name("pg_basebackup")),
+            "-D",
+            str(self.data),
+        ]
         command += ["-d", f"{self._primary.url}?application_name=standby", "-R", "-c", "fast", "-X", "stream"]
         self.data.rmdir()
         subprocess.run(command, check=True, capture_output=True, cwd=self.folder)
