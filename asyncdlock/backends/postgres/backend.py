@@ -51,7 +51,7 @@ class PostgresBackend:
             fencing=True,
             fifo=True,
             push_wakeup=not settings.pooler,
-            shared=True,
+            interprocess=True,
             min_ttl=0.01,
             fence_floor=True,
         )
