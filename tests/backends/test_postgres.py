@@ -428,7 +428,12 @@ async def test_a_server_is_asked_for_its_certificate(tmp_path: Path, key: str) -
             copy.chmod(0o600)
             shutil.chown(copy, node.data.stat().st_uid)
         node.settings |= {"ssl": "on", "ssl_cert_file": "cert.pem", "ssl_key_file": "key.pem"}
-        await node.restart()
+        try:
+            await node.restart()
+        except servers.ServerFailed:
+            if "SSL is not supported by this build" not in node.log_tail():
+                raise
+            pytest.skip("this PostgreSQL was built without SSL: Debian's package postgresql has it")
         url = node.url.replace("postgres://", "postgress://")
         async with connect(url, ca_file=certificates.ca) as locks:
             async with locks.hold(key), database(node.url) as connection:

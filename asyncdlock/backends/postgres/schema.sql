@@ -37,8 +37,10 @@ DECLARE
 BEGIN
     FOR waiter IN SELECT * FROM @schema@.waiters WHERE key = lock ORDER BY place LOOP
         DELETE FROM @schema@.waiters WHERE key = lock AND place = waiter.place;
-        -- One who joined before the server was started could not speak since, and had its connection cut.
-        CONTINUE WHEN greatest(waiter.spoke_at, began) + waiter.patience <= moment;
+        -- One who joined before the server was started had its connection cut, and could not speak while the
+        -- server recovered, which takes a while.
+        CONTINUE WHEN greatest(waiter.spoke_at + waiter.patience,
+            CASE WHEN waiter.spoke_at < began THEN began + 10 * waiter.patience END) <= moment;
         -- A lock that can be had is one that nobody holds: the connection is gone. Our own could be had, too.
         CONTINUE WHEN waiter.spoke_at > began AND waiter.listener <> coalesce(my_listener, 0)
             AND pg_try_advisory_xact_lock_shared(waiter.listener);
