@@ -83,6 +83,11 @@ COMMANDS: Mapping[str, Command] = {
         "The fenced resource: refuses writes whose fencing token runs backwards.",
         ("python -m harness resource --listen 127.0.0.1:8080 --store sqlite:resource.db",),
     ),
+    "lower-mark": Command(
+        "harness.cli.lower_mark",
+        "Lowers a mark of the resource that a made-up token has raised.",
+        ("python -m harness lower-mark account:42 --to 35 --store sqlite:resource.db",),
+    ),
     "servers": Command("harness.cli.servers", "Starts real lock servers on free ports, without Docker."),
     "gen": Command("harness.cli.gen", "Fills a lock server with many keys, the same ones for the same seed."),
     "repro": Command(

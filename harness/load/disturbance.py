@@ -12,7 +12,7 @@ from harness.faults.plan import FaultSpec
 from harness.faults.reach import open_reach
 from harness.faults.tcp_link import Link, open_link
 from harness.history import Fault
-from harness.load.targets import LockServer, Resource, with_options
+from harness.load.targets import LockServer, Resource
 from harness.servers.errors import ServerError
 
 
@@ -68,10 +68,8 @@ async def disturbed(
     cut = {fault.target for fault in plan if fault.kind == "partition"}
     async with contextlib.AsyncExitStack() as stack:
         if "server" in cut:
-            reach = await stack.enter_async_context(
-                open_reach(server.nodes, who="generators", scheme=config.backend)
-            )
-            url, lock_links = with_options(reach.url, config.options), reach.links
+            reach = await stack.enter_async_context(open_reach(server.nodes, who="generators", url=url))
+            url, lock_links = reach.url, reach.links
         if "resource" in cut:
             parts = urlsplit(resource.url)
             link = await stack.enter_async_context(open_link(parts.netloc, name="generators – resource"))

@@ -6,7 +6,17 @@ import sys
 from importlib import metadata
 from typing import Any
 
-_PACKAGES = ("asyncdlock", "redis", "hiredis", "aiohttp", "uvloop", "aetcd", "kazoo")
+_PACKAGES = (
+    "asyncdlock",
+    "redis",
+    "hiredis",
+    "aiohttp",
+    "uvloop",
+    "aetcd",
+    "kazoo",
+    "asyncpg",
+    "sqlalchemy-dlock",
+)
 
 
 def describe() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
+from asyncdlock.fencing.signed import FenceSigner
 from harness.history.rows import digest
 from harness.load.clock import now
 from harness.resource.answers import JSON, LAST, Answers, encode
@@ -22,11 +23,13 @@ from harness.resource.requests import (
     FENCE_TOKEN,
     MAX_FENCE,
     BadRequest,
+    Headers,
     check_framing,
     parse_expected_version,
     parse_key,
     parse_owner,
     parse_seq,
+    parse_signed_token,
     parse_target,
     parse_token,
 )
@@ -46,10 +49,19 @@ class Service:
     that is a fifth less CPU per request, and the resource must not be what bounds a run.
     """
 
-    def __init__(self, store: Store, fencing: Fencing, *, store_kind: str, limits: Limits) -> None:
+    def __init__(
+        self,
+        store: Store,
+        fencing: Fencing,
+        *,
+        store_kind: str,
+        limits: Limits,
+        signer: FenceSigner | None = None,
+    ) -> None:
         self.answers = Answers(timeout=limits.client_timeout, max_buffered=limits.max_buffered)
         self._store = store
         self._fencing = fencing
+        self._signer = signer
         self._limits = limits
         self._buffered = 0
         self._metrics = Metrics()
@@ -87,7 +99,7 @@ class Service:
         headers = request.headers
         try:
             key = parse_key(encoded_key)
-            token = parse_token(headers)
+            token = self._token(headers, key)
             if not token and self._fencing is not Fencing.OFF:
                 raise BadRequest(f"{FENCE_TOKEN} is missing")
             seq = parse_seq(headers)
@@ -124,7 +136,7 @@ class Service:
         started = now()
         metrics = self._metrics
         key = parse_key(encoded_key)
-        token = parse_token(request.headers)
+        token = self._token(request.headers, key)
         found = await self._store.read(key, token)
         metrics.read_seconds.observe((now() - started) / _NANOSECONDS)
         send = self.answers.json
@@ -146,6 +158,10 @@ class Service:
         if JSON in request.headers.get("Accept", ""):
             return await send(request, _described(key, found, found.body), headers=seen)
         return await self.answers.send(request, found.body, "application/octet-stream", headers=seen)
+
+    def _token(self, headers: Headers, key: str) -> int:
+        signer = self._signer
+        return parse_token(headers) if signer is None else parse_signed_token(headers, key, signer)
 
     async def _other(self, request: web.BaseRequest, path: str, query: str) -> web.StreamResponse:
         if path not in ("/healthz", "/metrics", "/openapi.json", "/log"):

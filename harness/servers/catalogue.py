@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from harness.servers.etcd_cluster import etcd
+from harness.servers.pgbouncer_node import pgbouncer
+from harness.servers.postgres_node import postgres
 from harness.servers.redis_groups import redis_nodes, redis_replicated
 from harness.servers.redis_node import redis
 from harness.servers.redis_sentinels import redis_sentinel
@@ -128,6 +130,12 @@ _ALL = (
         ranked=True,
         impatience=("connect_timeout=1",),
     ),
+    Installation(
+        name="postgres",
+        about="one PostgreSQL",
+        build=postgres,
+        impatience=("request_timeout=1", "connect_timeout=1"),
+    ),
     Installation(name="memory", about="no server: locks within one process", build=None),
     Installation(
         name="replicated", about="a Redis primary and a replica", build=redis_replicated, backend=False
@@ -139,6 +147,7 @@ _ALL = (
         backend=False,
     ),
     Installation(name="cluster", about="a Redis Cluster of three shards", build=redis_cluster, backend=False),
+    Installation(name="pgbouncer", about="PostgreSQL behind PgBouncer", build=pgbouncer, backend=False),
     Installation(name="etcd3", about="three etcd members", build=lambda: etcd(3), backend=False),
     Installation(name="zookeeper3", about="three ZooKeepers", build=lambda: zookeeper(3), backend=False),
 )

@@ -1,4 +1,4 @@
-"""A server that is killed (kill -9) and started again on its data: etcd and ZooKeeper, by the same rules."""
+"""A server that is killed (kill -9) and started again on its data: all that keep it, by the same rules."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -9,8 +9,9 @@ import pytest
 
 from asyncdlock import BackendError, Handle, LockClient, LockLost, connect
 from harness import servers
-from harness.servers import EtcdCluster, ZooKeeperEnsemble
+from harness.servers import EtcdCluster, PostgresNode, Server, ZooKeeperEnsemble
 from tests.backends.etcd_probe import Probe
+from tests.backends.postgres_probe import claims
 from tests.backends.support import until
 from tests.backends.zookeeper_probe import kazoo_client, queue_of, watched_paths
 
@@ -20,8 +21,8 @@ pytestmark = pytest.mark.faults
 class Restartable(ABC):
     """One server, and what it knows of our locks."""
 
-    def __init__(self, group: EtcdCluster | ZooKeeperEnsemble) -> None:
-        self._server = group[0]
+    def __init__(self, group: EtcdCluster | ZooKeeperEnsemble | PostgresNode) -> None:
+        self._server: Server = group.nodes[0]
         self.url = group.url
 
     def kill(self) -> None:
@@ -52,6 +53,11 @@ class Etcd(Restartable):
         return places + leases + ["watch"] * await self._probe.watchers()
 
 
+class Postgres(Restartable):
+    async def left(self, key: str) -> list[str]:
+        return [f"{key}/{owner}" for owner in await claims(self.url, key)]
+
+
 class ZooKeeper(Restartable):
     async def left(self, key: str) -> list[str]:
         return await asyncio.to_thread(self._look, key)
@@ -67,12 +73,15 @@ async def running(kind: str) -> AsyncIterator[Restartable]:
         # The system's: the wheel's 3.5.1 must not be killed and trusted (etcd #13766).
         async with servers.etcd(flavour="system", heartbeat_ms=50, election_ms=500) as cluster:
             yield Etcd(cluster)
+    elif kind == "postgres":
+        async with servers.postgres() as node:
+            yield Postgres(node)
     else:
         async with servers.zookeeper() as ensemble:
             yield ZooKeeper(ensemble)
 
 
-@pytest.fixture(params=["etcd", "zookeeper"])
+@pytest.fixture(params=["etcd", "zookeeper", "postgres"])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[Restartable]:
     async with running(request.param) as server:
         yield server

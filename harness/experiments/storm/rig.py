@@ -79,7 +79,7 @@ async def open_rig(backend: str, forkserver: Forkserver, folder: Path) -> AsyncI
         accesses = []
         for process in range(PROCESSES):
             who = f"process {process}"
-            reach = await stack.enter_async_context(open_reach(server.nodes, who=who, scheme=backend))
+            reach = await stack.enter_async_context(open_reach(server.nodes, who=who, url=server.url))
             link = await stack.enter_async_context(open_link(resource.address, name=f"{who} – resource"))
             # Patience with a server that is gone is cut short: a run lasts for a few seconds.
             accesses.append(Access(with_options(reach.url, installation.impatience), reach.links, link))
