@@ -20,6 +20,7 @@ from asyncdlock.errors import AcquireTimeout, LockError
 from asyncdlock.handle import Handle
 from asyncdlock.kinds.semaphore import Semaphore
 from asyncdlock.kinds.shared import SharedHolders, Upgrades
+from asyncdlock.kinds.verbs import Kinds
 from asyncdlock.metrics import metrics_of
 from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, new_claim, owners
 
@@ -50,7 +51,7 @@ def connect(
     return LockClient(backend, max_hold=max_hold, metrics=metrics)
 
 
-class LockClient:
+class LockClient(Kinds):
     """Locks on one server or cluster, for all tasks of one event loop."""
 
     def __init__(
