@@ -98,7 +98,8 @@ class Watchdog:
             bucket.clear()
             for holding in holdings:
                 if holding.state is not HELD:
-                    self._enter(holding, now + _LOOK_EVERY)
+                    if holding.state is RELEASING:
+                        self._enter(holding, now + _LOOK_EVERY)
                 elif holding.expires_at <= now:
                     holding.lose(RAN_OUT if holding.renew_until > now else _NOT_RENEWED)
                 elif holding.renew_until > now:

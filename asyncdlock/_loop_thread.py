@@ -1,0 +1,135 @@
+"""A daemon thread with an event loop of its own, for work that must not wait for the caller's.
+
+It starts with its first call and ends when it is stopped, dropped, or the interpreter exits, whichever comes
+first. After a fork the child has no such thread, and leaves the parent's loop alone.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from asyncdlock import _process
+from asyncdlock.errors import LockError
+
+T = TypeVar("T")
+
+_STOP_WITHIN = 2.0  # seconds
+
+
+class LoopThread:
+    """Runs coroutines for callers in other threads."""
+
+    def __init__(self) -> None:
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: Callable[[], object] = bool
+
+    @property
+    def started(self) -> bool:
+        return self._loop is not None
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, which runs from now on."""
+        if self._loop is None:
+            with self._starting:
+                if self._loop is None:
+                    self._start()
+        assert self._loop is not None
+        return self._loop
+
+    def _start(self) -> None:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=_serve, args=(loop,), name="asyncdlock", daemon=True)
+        self._stop = weakref.finalize(self, _stop, loop, thread, _process.forks)
+        thread.start()
+        self._loop = loop
+
+    def stop(self) -> None:
+        """End the thread, and whatever still runs in it."""
+        self._stop()
+
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Await `coroutine` over there. A cancellation arrives there before any later call."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop()))
+
+    def post(self, callback: Callable[..., object], *args: object) -> None:
+        """Call it over there, soon; not at all when the thread has ended."""
+        with contextlib.suppress(RuntimeError):
+            self.loop().call_soon_threadsafe(callback, *args)
+
+    def call(self, coroutine: Coroutine[Any, Any, T], undo: Callable[[T], object] | None = None) -> T:
+        """Wait for `coroutine` from a plain thread.
+
+        When the wait is interrupted, by a signal's exception, the coroutine is cancelled; a result that
+        nobody waits for any longer is given to `undo`, over there.
+
+        :raises LockError: the thread was stopped.
+        """
+        call = _Call(coroutine, undo)
+        try:
+            self.loop().call_soon_threadsafe(call.start)
+        except RuntimeError:
+            coroutine.close()
+            raise LockError("this client is closed; connect() again") from None
+        try:
+            return call.outcome.result()
+        except BaseException as error:
+            if call.outcome.cancel():
+                self.post(call.abandon)
+            elif error is not call.outcome.exception() and undo is not None:
+                self.post(undo, call.outcome.result())
+            raise
+
+
+class _Call(Generic[T]):
+    """A coroutine that a plain thread waits for."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], undo: Callable[[T], object] | None) -> None:
+        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._coroutine = coroutine
+        self._undo = undo
+        self._task: asyncio.Task[T] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        self._task.add_done_callback(self._done)
+
+    def abandon(self) -> None:
+        """Nobody waits for it any longer."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _done(self, task: "asyncio.Task[T]") -> None:
+        error = LockError("this client was closed meanwhile") if task.cancelled() else task.exception()
+        if not self.outcome.set_running_or_notify_cancel():
+            if error is None and self._undo is not None:
+                self._undo(task.result())
+        elif error is None:
+            self.outcome.set_result(task.result())
+        else:
+            self.outcome.set_exception(error)
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    finally:
+        loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, forks: int) -> None:
+    if forks != _process.forks:
+        return  # a wake-up from the child would reach the parent's loop
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():  # as it may be, when the garbage collector calls
+        thread.join(_STOP_WITHIN)
