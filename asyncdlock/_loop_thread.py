@@ -54,7 +54,11 @@ class LoopThread:
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Await `coroutine` over there. A cancellation arrives there before any later call."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop()))
+        return await asyncio.wrap_future(self.submit(coroutine))
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        """Run `coroutine` over there; cancelling the result cancels it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop())
 
     def post(self, callback: Callable[..., object], *args: object) -> None:
         """Call it over there, soon; not at all when the thread has ended."""

@@ -6,6 +6,8 @@ lease. A renewal moves the deadline of a holding where it stands, one number, wh
 looks at.
 """
 
+import asyncio
+import concurrent.futures
 import contextlib
 import time
 from collections import deque
@@ -19,8 +21,6 @@ from asyncdlock.backend import Backend
 from asyncdlock.types import Claim, Grant, LeaseState
 
 if TYPE_CHECKING:
-    import asyncio
-
     from asyncdlock._holding import Holding, State
     from asyncdlock.metrics import Metrics
 
@@ -52,6 +52,8 @@ class ThreadBackend:
         self.capabilities = backend.capabilities
         self.local_queue = backend.local_queue
         self.local_handoffs = backend.local_handoffs
+        self._leaving: dict[str, concurrent.futures.Future[bool]] = {}
+        """Releases that were cancelled, by owner."""
 
     @property
     def commands(self) -> int:
@@ -67,7 +69,18 @@ class ThreadBackend:
         return await self.thread.run(self.inner.renew(grants))
 
     async def release(self, claim: Claim) -> bool:
-        return await self.thread.run(self.inner.release(claim))
+        """As the protocol says; one that was cancelled goes on, and whoever asks again gets its answer.
+
+        Not a second one: the first may have handed the lock on to the next waiter of this process.
+        """
+        leaving = self._leaving.pop(claim.owner, None)
+        if leaving is None:
+            leaving = self.thread.submit(self.inner.release(claim))
+        try:
+            return await asyncio.shield(asyncio.wrap_future(leaving))
+        except asyncio.CancelledError:
+            self._leaving[claim.owner] = leaving
+            raise
 
     async def raise_fence(self, key: str, above: int) -> None:
         await self.thread.run(self.inner.raise_fence(key, above))
@@ -83,9 +96,7 @@ class _Lease:
 
     __slots__ = ("_holding", "_loop", "_queue", "bucket", "grant")
 
-    def __init__(
-        self, holding: "Holding", loop: "asyncio.AbstractEventLoop", queue: LocalQueue | None
-    ) -> None:
+    def __init__(self, holding: "Holding", loop: asyncio.AbstractEventLoop, queue: LocalQueue | None) -> None:
         self._holding = holding
         self._loop = loop
         self._queue = queue
