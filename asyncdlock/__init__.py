@@ -1,5 +1,6 @@
 """Distributed locks for asyncio with fencing tokens: the lock is a hint, the resource decides."""
 
+from asyncdlock import blocking as blocking
 from asyncdlock.backend import Backend, register
 from asyncdlock.client import LockClient, connect
 from asyncdlock.errors import (

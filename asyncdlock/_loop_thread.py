@@ -25,28 +25,36 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._starting = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: Callable[[], object] = bool
+        self._running: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
+        self._stop = weakref.finalize(self, _stop, self._running, _process.forks)
 
     @property
     def started(self) -> bool:
-        return self._loop is not None
+        return bool(self._running)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is this thread that asks."""
+        return self.started and self._running[0][1] is threading.current_thread()
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, which runs from now on."""
-        if self._loop is None:
+        """The loop, which runs from now on.
+
+        :raises LockError: the thread was stopped.
+        """
+        if not self._running:
             with self._starting:
-                if self._loop is None:
+                if not self._running:
                     self._start()
-        assert self._loop is not None
-        return self._loop
+        return self._running[0][0]
 
     def _start(self) -> None:
+        if not self._stop.alive:
+            raise LockError("this client is closed; connect() again")
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=_serve, args=(loop,), name="asyncdlock", daemon=True)
-        self._stop = weakref.finalize(self, _stop, loop, thread, _process.forks)
         thread.start()
-        self._loop = loop
+        self._running.append((loop, thread))
 
     def stop(self) -> None:
         """End the thread, and whatever still runs in it."""
@@ -130,9 +138,10 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, forks: int) -> None:
-    if forks != _process.forks:
-        return  # a wake-up from the child would reach the parent's loop
+def _stop(running: list[tuple[asyncio.AbstractEventLoop, threading.Thread]], forks: int) -> None:
+    if not running or forks != _process.forks:
+        return  # a wake-up from a child would reach the parent's loop
+    ((loop, thread),) = running
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(loop.stop)
     if thread is not threading.current_thread():  # as it may be, when the garbage collector calls

@@ -41,7 +41,7 @@ LAYERS = [
     {"asyncdlock.kinds.leader", "asyncdlock.kinds.once", "asyncdlock.kinds.shared"},
     {"asyncdlock.kinds.semaphore", "asyncdlock.kinds.verbs"},
     {"asyncdlock.client"},
-    {"asyncdlock.reentrant", "asyncdlock._inside"},
+    {"asyncdlock.reentrant", "asyncdlock.blocking", "asyncdlock._inside"},
     {"asyncdlock"},
 ]
 
