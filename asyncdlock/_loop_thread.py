@@ -26,6 +26,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._starting = threading.Lock()
         self._running: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
+        self._calls: set[_Call[Any]] = set()
         self._stop = weakref.finalize(self, _stop, self._running, _process.forks)
 
     @property
@@ -52,7 +53,7 @@ class LoopThread:
         if not self._stop.alive:
             raise LockError("this client is closed; connect() again")
         loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=_serve, args=(loop,), name="asyncdlock", daemon=True)
+        thread = threading.Thread(target=_serve, args=(loop, self._calls), name="asyncdlock", daemon=True)
         thread.start()
         self._running.append((loop, thread))
 
@@ -82,9 +83,11 @@ class LoopThread:
         :raises LockError: the thread was stopped.
         """
         call = _Call(coroutine, undo)
+        self._calls.add(call)  # before it is sent: a thread that ends answers all that it finds here
         try:
             self.loop().call_soon_threadsafe(call.start)
-        except RuntimeError:
+        except (RuntimeError, LockError):
+            self._calls.discard(call)
             coroutine.close()
             raise LockError("this client is closed; connect() again") from None
         try:
@@ -95,6 +98,8 @@ class LoopThread:
             elif error is not call.outcome.exception() and undo is not None:
                 self.post(undo, call.outcome.result())
             raise
+        finally:
+            self._calls.discard(call)
 
 
 class _Call(Generic[T]):
@@ -115,6 +120,12 @@ class _Call(Generic[T]):
         if self._task is not None:
             self._task.cancel()
 
+    def never_started(self) -> None:
+        """The thread has ended."""
+        if self._task is None and self.outcome.set_running_or_notify_cancel():
+            self._coroutine.close()
+            self.outcome.set_exception(LockError("this client was closed meanwhile"))
+
     def _done(self, task: "asyncio.Task[T]") -> None:
         error = LockError("this client was closed meanwhile") if task.cancelled() else task.exception()
         if not self.outcome.set_running_or_notify_cancel():
@@ -126,16 +137,18 @@ class _Call(Generic[T]):
             self.outcome.set_exception(error)
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _serve(loop: asyncio.AbstractEventLoop, calls: "set[_Call[Any]]") -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        while tasks := asyncio.all_tasks(loop):
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
     finally:
         loop.close()
+        for call in tuple(calls):
+            call.never_started()
 
 
 def _stop(running: list[tuple[asyncio.AbstractEventLoop, threading.Thread]], forks: int) -> None:

@@ -8,22 +8,18 @@ A thread cannot be cancelled. When a lease is lost the body goes on; `handle.che
 exit.
 """
 
-import asyncio
 import functools
 import inspect
-import weakref
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 import asyncdlock.client
 import asyncdlock.handle
-from asyncdlock import _process
 from asyncdlock._hold import give_back
 from asyncdlock._holding import HELD
-from asyncdlock._loop_thread import LoopThread
-from asyncdlock.errors import LockError
+from asyncdlock._threaded_client import ThreadedClient, check, take_back, wait_lost
 from asyncdlock.kinds.locked import HANDLE, KeyTemplate
 from asyncdlock.types import Capabilities
 
@@ -31,12 +27,6 @@ __all__ = ["Handle", "LockClient", "connect"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
-
-_CLOSE_AT_EXIT_WITHIN = 5.0  # seconds
-
-_inherited: list[object] = []
-"""Of the parent, in a forked child. Never collected: to close its event loop would reach into the parent."""
 
 
 def connect(url: str, **options: Any) -> "LockClient":
@@ -50,48 +40,11 @@ def connect(url: str, **options: Any) -> "LockClient":
     return LockClient(functools.partial(asyncdlock.client.connect, url, **options))
 
 
-class _Inside:
-    """The asyncio client of a blocking one and the thread that it lives in; new ones in a forked child."""
-
-    def __init__(self, open_client: Callable[[], asyncdlock.client.LockClient]) -> None:
-        self._open_client = open_client
-        self._begin()
-        _process.disown_in_child(self)
-
-    def _begin(self) -> None:
-        self.client = self._open_client()
-        self._thread = LoopThread()
-        # Also when the interpreter exits, and then before the thread's own, which was made before it.
-        self._finish = weakref.finalize(self, _close, self._thread, self.client)
-
-    def call(self, coroutine: Coroutine[Any, Any, T], undo: Callable[[T], object] | None = None) -> T:
-        """Wait for `coroutine`.
-
-        :raises LockError: the client is closed.
-        """
-        if not self._finish.alive:
-            coroutine.close()
-            raise LockError("this client is closed; connect() again")
-        return self._thread.call(coroutine, undo)
-
-    def close(self) -> None:
-        if self._finish.alive and self._thread.started:
-            with suppress(LockError):  # another thread was faster
-                self._thread.call(self.client.aclose())
-        self._finish()
-
-    def disown(self) -> None:
-        """This process was forked from the one that used it: start anew."""
-        _inherited.append((self._thread, self.client))
-        if self._finish.detach() is not None:
-            self._begin()
-
-
 class LockClient:
     """Locks on one server or cluster, for all threads of a process."""
 
     def __init__(self, open_client: Callable[[], asyncdlock.client.LockClient]) -> None:
-        self._inside = _Inside(open_client)
+        self._inside = ThreadedClient(open_client)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -115,7 +68,7 @@ class LockClient:
         :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError, LockError: as in asyncio.
         """
         taking = self._inside.client.acquire(key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold)
-        return Handle(self._inside, self._inside.call(taking, _take_back))
+        return Handle(self._inside, self._inside.call(taking, take_back))
 
     def try_acquire(
         self, key: str, *, ttl: float = 10.0, renew: bool = True, max_hold: float | None = None
@@ -125,7 +78,7 @@ class LockClient:
         :raises InvalidKey, ValueError, BackendError, LockError: as `acquire` does.
         """
         trying = self._inside.client.try_acquire(key, ttl=ttl, renew=renew, max_hold=max_hold)
-        taken = self._inside.call(trying, _take_back)
+        taken = self._inside.call(trying, take_back)
         return None if taken is None else Handle(self._inside, taken)
 
     @contextmanager
@@ -208,7 +161,7 @@ class Handle:
 
     __slots__ = ("_handle", "_inside")
 
-    def __init__(self, inside: "_Inside", handle: asyncdlock.handle.Handle) -> None:
+    def __init__(self, inside: ThreadedClient, handle: asyncdlock.handle.Handle) -> None:
         self._inside = inside
         self._handle = handle
 
@@ -258,7 +211,7 @@ class Handle:
         if holding.held:
             return
         if holding.state is HELD:  # by the clock alone: its end is told where it is looked after
-            self._inside.call(_check(self._handle))
+            self._inside.call(check(self._handle))
         raise holding.lost_error()
 
     def wait_lost(self, timeout: float | None = None) -> bool:
@@ -266,7 +219,7 @@ class Handle:
 
         :raises TimeoutError: neither happened within `timeout` seconds.
         """
-        return self._inside.call(_wait_lost(self._handle, timeout))
+        return self._inside.call(wait_lost(self._handle, timeout))
 
     def renew(self) -> None:
         """Extend the lease by its TTL, from now.
@@ -285,35 +238,3 @@ class Handle:
 
     def __repr__(self) -> str:
         return repr(self._handle)
-
-
-async def _check(handle: asyncdlock.handle.Handle) -> None:
-    handle.check()
-
-
-async def _wait_lost(handle: asyncdlock.handle.Handle, timeout: float | None) -> bool:
-    async with asyncio.timeout(timeout):
-        return await handle.wait_lost()
-
-
-_taking_back: set[asyncio.Task[bool]] = set()
-
-
-def _take_back(handle: asyncdlock.handle.Handle | None) -> None:
-    """Nobody waits for this grant any longer. Called in the client's loop."""
-    if handle is not None:
-        task = asyncio.get_running_loop().create_task(give_back(handle))
-        _taking_back.add(task)
-        task.add_done_callback(_taking_back.discard)
-
-
-def _close(thread: LoopThread, client: asyncdlock.client.LockClient) -> None:
-    if not thread.started:
-        return
-    closing = thread.submit(client.aclose())
-    if thread.is_current:  # the garbage collector may call from anywhere
-        closing.add_done_callback(lambda _: thread.stop())
-        return
-    with suppress(Exception):  # what was not given back by now ends with its lease
-        closing.result(_CLOSE_AT_EXIT_WITHIN)
-    thread.stop()

@@ -41,7 +41,8 @@ LAYERS = [
     {"asyncdlock.kinds.leader", "asyncdlock.kinds.once", "asyncdlock.kinds.shared"},
     {"asyncdlock.kinds.semaphore", "asyncdlock.kinds.verbs"},
     {"asyncdlock.client"},
-    {"asyncdlock.reentrant", "asyncdlock.blocking", "asyncdlock._inside"},
+    {"asyncdlock.reentrant", "asyncdlock._threaded_client", "asyncdlock._inside"},
+    {"asyncdlock.blocking"},
     {"asyncdlock"},
 ]
 
