@@ -71,7 +71,7 @@ class LoopThread:
 
     def post(self, callback: Callable[..., object], *args: object) -> None:
         """Call it over there, soon; not at all when the thread has ended."""
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError, LockError):
             self.loop().call_soon_threadsafe(callback, *args)
 
     def call(self, coroutine: Coroutine[Any, Any, T], undo: Callable[[T], object] | None = None) -> T:
@@ -82,15 +82,10 @@ class LoopThread:
 
         :raises LockError: the thread was stopped.
         """
-        call = _Call(coroutine, undo)
-        self._calls.add(call)  # before it is sent: a thread that ends answers all that it finds here
+        call = _Call(coroutine, undo, self._calls)
+        # From here on an interruption may come at any step, and none of them may lose a result.
         try:
-            self.loop().call_soon_threadsafe(call.start)
-        except (RuntimeError, LockError):
-            self._calls.discard(call)
-            coroutine.close()
-            raise LockError("this client is closed; connect() again") from None
-        try:
+            self._send(call)
             return call.outcome.result()
         except BaseException as error:
             if call.outcome.cancel():
@@ -98,17 +93,25 @@ class LoopThread:
             elif error is not call.outcome.exception() and undo is not None:
                 self.post(undo, call.outcome.result())
             raise
-        finally:
-            self._calls.discard(call)
+
+    def _send(self, call: "_Call[Any]") -> None:
+        self._calls.add(call)  # first: a thread that ends answers all that it finds here
+        try:
+            self.loop().call_soon_threadsafe(call.start)
+        except RuntimeError:
+            raise LockError("this client is closed; connect() again") from None
 
 
 class _Call(Generic[T]):
     """A coroutine that a plain thread waits for."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], undo: Callable[[T], object] | None) -> None:
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, T], undo: Callable[[T], object] | None, calls: "set[_Call[Any]]"
+    ) -> None:
         self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
         self._coroutine = coroutine
         self._undo = undo
+        self._calls = calls
         self._task: asyncio.Task[T] | None = None
 
     def start(self) -> None:
@@ -117,7 +120,9 @@ class _Call(Generic[T]):
 
     def abandon(self) -> None:
         """Nobody waits for it any longer."""
-        if self._task is not None:
+        if self._task is None:
+            self._coroutine.close()
+        else:
             self._task.cancel()
 
     def never_started(self) -> None:
@@ -127,6 +132,7 @@ class _Call(Generic[T]):
             self.outcome.set_exception(LockError("this client was closed meanwhile"))
 
     def _done(self, task: "asyncio.Task[T]") -> None:
+        self._calls.discard(self)
         error = LockError("this client was closed meanwhile") if task.cancelled() else task.exception()
         if not self.outcome.set_running_or_notify_cancel():
             if error is None and self._undo is not None:

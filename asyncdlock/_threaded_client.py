@@ -45,6 +45,11 @@ class ThreadedClient:
             raise LockError("this client is closed; connect() again")
         return self._thread.call(coroutine, undo)
 
+    def give_up(self, handle: Handle | None) -> None:
+        """Give back a lock that whoever was to get it will never see."""
+        if handle is not None:
+            self._thread.post(take_back, handle)
+
     def close(self) -> None:
         if self._finish.alive and self._thread.started:
             with suppress(LockError):  # another thread was faster

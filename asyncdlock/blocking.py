@@ -10,7 +10,7 @@ exit.
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
@@ -68,7 +68,9 @@ class LockClient:
         :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError, LockError: as in asyncio.
         """
         taking = self._inside.client.acquire(key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold)
-        return Handle(self._inside, self._inside.call(taking, take_back))
+        taken = self._take(taking)
+        assert taken is not None, "acquire waits until there is one"
+        return taken
 
     def try_acquire(
         self, key: str, *, ttl: float = 10.0, renew: bool = True, max_hold: float | None = None
@@ -78,8 +80,16 @@ class LockClient:
         :raises InvalidKey, ValueError, BackendError, LockError: as `acquire` does.
         """
         trying = self._inside.client.try_acquire(key, ttl=ttl, renew=renew, max_hold=max_hold)
-        taken = self._inside.call(trying, take_back)
-        return None if taken is None else Handle(self._inside, taken)
+        return self._take(trying)
+
+    def _take(self, asking: Coroutine[Any, Any, asyncdlock.handle.Handle | None]) -> "Handle | None":
+        taken = None
+        try:
+            taken = self._inside.call(asking, take_back)
+            return None if taken is None else Handle(self._inside, taken)
+        except BaseException:
+            self._inside.give_up(taken)  # interrupted in the last moment
+            raise
 
     @contextmanager
     def hold(

@@ -58,7 +58,7 @@ class Terms:
         :raises LockError: the term before this one was not entered, or as `acquire`.
         """
         if self._term is not None:
-            await self._term.finish()
+            await self._term._finish()
         self._term = Term(await self._campaign())
         return self._term
 

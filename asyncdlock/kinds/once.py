@@ -98,7 +98,7 @@ class Ticks:
         :raises LockError: the tick before this one was not entered, or as `acquire`.
         """
         if self._tick is not None:
-            await self._tick.finish()
+            await self._tick._finish()
         while True:
             self._seen = await self._next_due()
             tick = await self._begin(self._seen)

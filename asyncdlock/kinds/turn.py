@@ -40,7 +40,7 @@ class Turn:
         await self._guard.leave(error)
         return False
 
-    async def finish(self) -> None:
+    async def _finish(self) -> None:
         """Called before the next turn.
 
         :raises LockError: this one was never entered; its lock is given back.
