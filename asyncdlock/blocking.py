@@ -23,13 +23,13 @@ from asyncdlock._threaded_client import ThreadedClient, check, take_back, wait_l
 from asyncdlock.kinds.locked import HANDLE, KeyTemplate
 from asyncdlock.types import Capabilities
 
-__all__ = ["Handle", "LockClient", "connect"]
+__all__ = ["BlockingClient", "BlockingHandle", "connect"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def connect(url: str, **options: Any) -> "LockClient":
+def connect(url: str, **options: Any) -> "BlockingClient":
     """A client for plain threads; nothing is sent, and no thread started, before its first use.
 
     The options are those of `asyncdlock.connect`. All threads of a process may use the client at the same
@@ -37,10 +37,10 @@ def connect(url: str, **options: Any) -> "LockClient":
 
     :raises ValueError, ImportError: as `asyncdlock.connect`.
     """
-    return LockClient(functools.partial(asyncdlock.client.connect, url, **options))
+    return BlockingClient(functools.partial(asyncdlock.client.connect, url, **options))
 
 
-class LockClient:
+class BlockingClient:
     """Locks on one server or cluster, for all threads of a process."""
 
     def __init__(self, open_client: Callable[[], asyncdlock.client.LockClient]) -> None:
@@ -58,7 +58,7 @@ class LockClient:
         timeout: float | None = None,
         renew: bool = True,
         max_hold: float | None = None,
-    ) -> "Handle":
+    ) -> "BlockingHandle":
         """Wait for the lock and return a handle that holds it.
 
         With `renew` the lease is extended in the background, however long this thread is busy, until it is
@@ -74,7 +74,7 @@ class LockClient:
 
     def try_acquire(
         self, key: str, *, ttl: float = 10.0, renew: bool = True, max_hold: float | None = None
-    ) -> "Handle | None":
+    ) -> "BlockingHandle | None":
         """One attempt that never waits for another holder; `None` when there is one.
 
         :raises InvalidKey, ValueError, BackendError, LockError: as `acquire` does.
@@ -82,11 +82,11 @@ class LockClient:
         trying = self._inside.client.try_acquire(key, ttl=ttl, renew=renew, max_hold=max_hold)
         return self._take(trying)
 
-    def _take(self, asking: Coroutine[Any, Any, asyncdlock.handle.Handle | None]) -> "Handle | None":
+    def _take(self, asking: Coroutine[Any, Any, asyncdlock.handle.Handle | None]) -> "BlockingHandle | None":
         taken = None
         try:
             taken = self._inside.call(asking, take_back)
-            return None if taken is None else Handle(self._inside, taken)
+            return None if taken is None else BlockingHandle(self._inside, taken)
         except BaseException:
             self._inside.give_up(taken)  # interrupted in the last moment
             raise
@@ -100,7 +100,7 @@ class LockClient:
         timeout: float | None = None,
         renew: bool = True,
         max_hold: float | None = None,
-    ) -> "Iterator[Handle]":
+    ) -> "Iterator[BlockingHandle]":
         """`with client.hold(key) as handle:` runs the body while the lock is held.
 
         :raises LockLost: on the way out: the lease was lost while the body ran.
@@ -163,7 +163,7 @@ class LockClient:
         self.close()
 
 
-class Handle:
+class BlockingHandle:
     """A lock that was granted to a thread. Attach `fence` to every write that the lock protects.
 
     Any thread may use it. `held`, `remaining` and `check` look at the local clock only, as in asyncio.

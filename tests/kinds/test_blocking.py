@@ -16,14 +16,14 @@ from asyncdlock import blocking
 from tests.contract.cases import Case
 from tests.contract.fixtures import PATIENCE
 
-Open = Callable[..., blocking.LockClient]
+Open = Callable[..., blocking.BlockingClient]
 
 
 @pytest.fixture
 def open_client(case: Case, url: str) -> Iterator[Open]:
-    clients: list[blocking.LockClient] = []
+    clients: list[blocking.BlockingClient] = []
 
-    def opened(**options: Any) -> blocking.LockClient:
+    def opened(**options: Any) -> blocking.BlockingClient:
         clients.append(blocking.connect(url, **{**case.options, **options}))
         return clients[-1]
 
@@ -33,24 +33,24 @@ def open_client(case: Case, url: str) -> Iterator[Open]:
 
 
 @pytest.fixture
-def client(open_client: Open) -> blocking.LockClient:
+def client(open_client: Open) -> blocking.BlockingClient:
     return open_client()
 
 
 @pytest.fixture
-def other(case: Case, open_client: Open, client: blocking.LockClient) -> blocking.LockClient:
+def other(case: Case, open_client: Open, client: blocking.BlockingClient) -> blocking.BlockingClient:
     """Another process, as the server sees it."""
     return client if case.name == "memory" else open_client()
 
 
 @pytest.fixture
-def lease(case: Case, client: blocking.LockClient) -> float:
+def lease(case: Case, client: blocking.BlockingClient) -> float:
     can = client.capabilities
     shortest = max(can.min_ttl, case.ttl)
     return max(shortest, can.ttl_step)
 
 
-def take_away(client: blocking.LockClient, handle: blocking.Handle) -> None:
+def take_away(client: blocking.BlockingClient, handle: blocking.BlockingHandle) -> None:
     """The server forgets the lock while the handle believes to hold it."""
     inside = client._inside
     assert inside.call(inside.client._backend.release(handle._handle._holding.grant.claim))
@@ -64,7 +64,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 def test_a_lock_is_held_renewed_and_given_back(
-    client: blocking.LockClient, other: blocking.LockClient, key: str, lease: float
+    client: blocking.BlockingClient, other: blocking.BlockingClient, key: str, lease: float
 ) -> None:
     with client.hold(key, ttl=lease, timeout=30.0) as handle:
         assert (handle.key, handle.ttl) == (key, lease)
@@ -90,12 +90,12 @@ def test_a_lock_is_held_renewed_and_given_back(
 
 
 def test_many_threads_exclude_each_other(
-    client: blocking.LockClient, other: blocking.LockClient, key: str
+    client: blocking.BlockingClient, other: blocking.BlockingClient, key: str
 ) -> None:
     counter = [0]
     fences: list[int] = []
 
-    def count(which: blocking.LockClient) -> None:
+    def count(which: blocking.BlockingClient) -> None:
         for _ in range(5):
             with which.hold(key, timeout=120.0) as handle:
                 seen = counter[0]
@@ -111,7 +111,7 @@ def test_many_threads_exclude_each_other(
 
 
 def test_a_loss_is_told_by_check_by_wait_lost_and_at_the_exit(
-    client: blocking.LockClient, key: str, lease: float
+    client: blocking.BlockingClient, key: str, lease: float
 ) -> None:
     with pytest.raises(asyncdlock.LockLost) as caught:
         with client.hold(key, ttl=lease) as handle:
@@ -125,7 +125,7 @@ def test_a_loss_is_told_by_check_by_wait_lost_and_at_the_exit(
     assert (caught.value.key, caught.value.fence, caught.value.owner) == (key, handle.fence, handle.owner)
 
 
-def test_a_lease_that_nobody_renews_ends(client: blocking.LockClient, key: str, lease: float) -> None:
+def test_a_lease_that_nobody_renews_ends(client: blocking.BlockingClient, key: str, lease: float) -> None:
     handle = client.acquire(key, ttl=lease, renew=False)
     with pytest.raises(TimeoutError):
         handle.wait_lost(timeout=0.01)
@@ -140,7 +140,7 @@ def test_a_lease_that_nobody_renews_ends(client: blocking.LockClient, key: str, 
             raise ValueError("mine")
 
 
-def test_the_same_errors(client: blocking.LockClient, key: str) -> None:
+def test_the_same_errors(client: blocking.BlockingClient, key: str) -> None:
     with pytest.raises(asyncdlock.InvalidKey):
         client.acquire("")
     with pytest.raises(ValueError, match="ttl"):
@@ -157,7 +157,7 @@ def test_the_same_errors(client: blocking.LockClient, key: str) -> None:
 
 
 def test_closing_gives_back_and_ends_every_wait(
-    case: Case, open_client: Open, client: blocking.LockClient, key: str
+    case: Case, open_client: Open, client: blocking.BlockingClient, key: str
 ) -> None:
     closing = open_client()
     held = closing.acquire(key)
@@ -188,7 +188,7 @@ def test_closing_gives_back_and_ends_every_wait(
     "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine:RuntimeWarning"
 )
 def test_an_interrupted_wait_leaves_nothing(
-    client: blocking.LockClient, other: blocking.LockClient, key: str
+    client: blocking.BlockingClient, other: blocking.BlockingClient, key: str
 ) -> None:
     """As Ctrl-C does, at many moments of an acquire: also when the lock has just been granted."""
 
@@ -219,9 +219,9 @@ def test_an_interrupted_wait_leaves_nothing(
         signal.signal(signal.SIGALRM, before)
 
 
-def test_locked_runs_plain_functions_under_the_lock(client: blocking.LockClient, key: str) -> None:
+def test_locked_runs_plain_functions_under_the_lock(client: blocking.BlockingClient, key: str) -> None:
     @client.locked(f"{key}:{{account_id}}", timeout=30.0)
-    def pay(account_id: int, *, handle: blocking.Handle | None = None) -> str:
+    def pay(account_id: int, *, handle: blocking.BlockingHandle | None = None) -> str:
         assert handle is not None
         handle.check()
         return handle.key
@@ -264,7 +264,7 @@ elif way == "dropped":
 
 @pytest.mark.parametrize("way", ["held", "waiting", "error", "dropped"])
 def test_the_interpreter_exits_at_once_and_gives_back_what_is_held(
-    url: str, client: blocking.LockClient, key: str, way: str
+    url: str, client: blocking.BlockingClient, key: str, way: str
 ) -> None:
     done = run(_EXITING, url, key, way)
     assert done.returncode == (1 if way == "error" else 0), done.stderr

@@ -94,13 +94,13 @@ async def main() -> None:
 
 def threads() -> None:
     with asyncdlock.blocking.connect("memory://typing") as locks:
-        assert_type(locks, asyncdlock.blocking.LockClient)
+        assert_type(locks, asyncdlock.blocking.BlockingClient)
         with locks.hold("key", ttl=10.0, timeout=5.0) as handle:
-            assert_type(handle, asyncdlock.blocking.Handle)
+            assert_type(handle, asyncdlock.blocking.BlockingHandle)
             assert_type(handle.fence, int)
             handle.check()
         tried = locks.try_acquire("key")
-        assert_type(tried, asyncdlock.blocking.Handle | None)
+        assert_type(tried, asyncdlock.blocking.BlockingHandle | None)
         if tried is not None:
             tried.release()
 

@@ -22,8 +22,8 @@ NOT_MADE_BY_USERS = (
     asyncdlock.Semaphore,
     asyncdlock.Term,
     asyncdlock.Tick,
-    blocking.Handle,
-    blocking.LockClient,
+    blocking.BlockingHandle,
+    blocking.BlockingClient,
 )
 
 
