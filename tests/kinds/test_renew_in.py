@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -185,12 +184,3 @@ def test_a_fork_does_not_disturb_it_and_the_interpreter_exits(case: Case, url: s
     assert "forked from" in said
     assert released == "True"
     assert time.monotonic() - begun < 60.0
-
-
-async def test_a_client_that_is_dropped_takes_its_thread_along(redis_url: str, key: str) -> None:
-    before = set(threading.enumerate())
-    locks = asyncdlock.connect(redis_url, renew_in="thread")
-    await (await locks.acquire(key)).release()
-    assert set(threading.enumerate()) - before
-    del locks
-    await until(lambda: not set(threading.enumerate()) - before)
