@@ -1,5 +1,6 @@
 """Distributed locks for asyncio with fencing tokens: the lock is a hint, the resource decides."""
 
+from asyncdlock import blocking as blocking
 from asyncdlock.backend import Backend, register
 from asyncdlock.client import LockClient, connect
 from asyncdlock.errors import (
@@ -14,6 +15,8 @@ from asyncdlock.errors import (
     StaleFence,
 )
 from asyncdlock.handle import Handle
+from asyncdlock.kinds.leader import Term
+from asyncdlock.kinds.once import Tick
 from asyncdlock.kinds.semaphore import Semaphore
 from asyncdlock.reentrant import ReentrantLock
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, SharedClaim
@@ -38,6 +41,8 @@ __all__ = [
     "Semaphore",
     "SharedClaim",
     "StaleFence",
+    "Term",
+    "Tick",
     "connect",
     "register",
 ]

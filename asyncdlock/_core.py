@@ -4,6 +4,7 @@ from asyncdlock import _process
 from asyncdlock._callers import Callers
 from asyncdlock._cleanup import Cleanup
 from asyncdlock._local_queue import LocalQueue
+from asyncdlock._thread_backend import ThreadBackend, ThreadWatchdog
 from asyncdlock._watchdog import Watchdog
 from asyncdlock.backend import Backend
 from asyncdlock.metrics import Metrics
@@ -30,7 +31,11 @@ class Core:
         self.metrics = metrics
         self.callers = Callers()
         self.cleanup = Cleanup(backend)
-        self.watchdog = Watchdog(backend, metrics)
+        self.watchdog = (
+            ThreadWatchdog(backend, metrics)
+            if isinstance(backend, ThreadBackend)
+            else Watchdog(backend, metrics)
+        )
         self.closed = False
         self.foreign = False
         """Inherited over a fork: it belongs to the parent."""

@@ -1,15 +1,10 @@
-"""hold(): runs a body under a lock, with the lease's deadline as a dead man's switch.
+"""hold(): runs a body under a lock, with the lease's deadline as a dead man's switch."""
 
-The timer that cancels the body is armed with the lease's own deadline, and only a confirmed
-renewal moves it. A hung, crashed or starved watchdog therefore ends the body; it can never extend
-the lease.
-"""
-
-import asyncio
 import logging
 from types import TracebackType
 from typing import Protocol
 
+from asyncdlock._deadman import Deadman
 from asyncdlock._holding import HELD, RAN_OUT
 from asyncdlock.errors import BackendError, LockError
 from asyncdlock.handle import Handle
@@ -25,14 +20,42 @@ class Taking(Protocol):
     ) -> Handle: ...
 
 
+class Guard:
+    """Watches over the current task from the moment of the grant until it leaves."""
+
+    __slots__ = ("_deadman", "_handle")
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._deadman = handle._holding.deadman = Deadman(handle._holding)
+
+    async def leave(self, error: BaseException | None) -> None:
+        """Give the lock back after the body, which ended with `error`.
+
+        :raises LockLost: the lease was lost while the body ran, or the release found it lost.
+        """
+        handle = self._handle
+        holding = handle._holding
+        holding.deadman = None
+        if self._deadman.ended(error):
+            holding.lose(RAN_OUT)
+            holding.core.cleanup.give_back(holding.grant.claim)
+            raise holding.lost_error() from error
+        if self._deadman.fired:
+            # The body was cancelled and went on all the same, or ended in its own way.
+            holding.lose(RAN_OUT)
+        kept = await give_back(handle)
+        if error is None and not kept:
+            raise holding.lost_error()
+
+
 class Hold:
     """What `LockClient.hold` returns: an async context manager for one task at a time."""
 
     __slots__ = (
         "_client",
-        "_deadman",
         "_entered",
-        "_handle",
+        "_guard",
         "_key",
         "_max_hold",
         "_renew",
@@ -71,11 +94,7 @@ class Hold:
             self._entered = False
             raise
         # No await may come between the grant and the armed switch.
-        self._handle = handle
-        loop = asyncio.get_running_loop()
-        self._deadman = asyncio.timeout_at(loop.time() + handle.remaining())
-        await self._deadman.__aenter__()
-        handle._holding.deadman = self._deadman
+        self._guard = Guard(handle)
         return handle
 
     async def __aexit__(
@@ -83,29 +102,15 @@ class Hold:
     ) -> None:
         if not self._entered:
             raise LockError(f"this hold of {self._key!r} is left without having been entered", key=self._key)
-        handle, deadman = self._handle, self._deadman
-        del self._handle, self._deadman
-        holding = handle._holding
-        holding.deadman = None
+        guard = self._guard
+        del self._guard
         try:
-            try:
-                await deadman.__aexit__(kind, error, trace)
-            except TimeoutError:
-                # Raised by the switch alone: the body's own TimeoutError passes through untouched.
-                holding.lose(RAN_OUT)
-                holding.core.cleanup.give_back(holding.grant.claim)
-                raise holding.lost_error() from error
-            if deadman.expired():
-                # The body was cancelled and went on all the same, or ended in its own way.
-                holding.lose(RAN_OUT)
-            kept = await _release(handle)
-            if kind is None and not kept:
-                raise holding.lost_error()
+            await guard.leave(error)
         finally:
             self._entered = False
 
 
-async def _release(handle: Handle) -> bool:
+async def give_back(handle: Handle) -> bool:
     """Give the lock back; `False` when the body ran, for a part, without it."""
     holding = handle._holding
     if holding.state is not HELD:

@@ -17,6 +17,7 @@ from asyncdlock.types import Grant
 
 if TYPE_CHECKING:
     from asyncdlock._core import Core
+    from asyncdlock._deadman import Deadman
 
 RAN_OUT = "its lease ran out before it was renewed"
 NOT_OWNED = "the server says that it is owned by another or expired"
@@ -65,8 +66,8 @@ class Holding:
         self.granted_at = now
         self.expires_at = grant.expires_at
         self.state = HELD
-        self.deadman: asyncio.Timeout | None = None
-        """The timer of `hold()`, which follows the deadline."""
+        self.deadman: Deadman | None = None
+        """The switch of `hold()`, which follows the deadline."""
         # Both belong to the watchdog: until when it may renew, and where in its wheel this holding is.
         self.renew_until = renew_until
         self.bucket: set[Holding] | None = None
@@ -120,7 +121,6 @@ class Holding:
         if self.state is not HELD or expires_at <= self.expires_at:
             return
         self.expires_at = expires_at
-        self._reschedule(expires_at - time.monotonic())
 
     def lose(self, reason: str) -> None:
         """The lease is gone: tell everybody who waits to know."""
@@ -128,7 +128,8 @@ class Holding:
             return
         self._end(_LOST)
         self._lost(reason)
-        self._reschedule(0.0)
+        if self.deadman is not None:
+            self.deadman.look_now()
         if self.core.queue is not None:
             self.core.queue.lapsed(self.grant.claim)
 
@@ -157,8 +158,8 @@ class Holding:
         # The watchdog keeps it, for whoever closes the client meanwhile.
         self.core.metrics.held_seconds.observe(time.monotonic() - self.granted_at)
         self.state = RELEASING
-        if self.deadman is not None and not self.deadman.expired():
-            self.deadman.reschedule(None)
+        if self.deadman is not None:
+            self.deadman.disarm()
 
     def left(self, owned: bool) -> None:
         """The server has answered: it was owned until now, or had been lost unnoticed."""
@@ -196,10 +197,6 @@ class Holding:
             self.bucket.discard(self)
         self.core.metrics.held_seconds.observe(time.monotonic() - self.granted_at)
         self.state = state
-
-    def _reschedule(self, delay: float) -> None:
-        if self.deadman is not None and not self.deadman.expired():
-            self.deadman.reschedule(asyncio.get_running_loop().time() + delay)
 
 
 def caller() -> str:

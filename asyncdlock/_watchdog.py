@@ -15,6 +15,8 @@ from asyncdlock._holding import HELD, NOT_OWNED, RAN_OUT, RELEASING
 from asyncdlock.types import LeaseState, validity
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncdlock._holding import Holding
     from asyncdlock.backend import Backend
     from asyncdlock.metrics import Metrics
@@ -45,6 +47,10 @@ class Watchdog:
         self._renewing: dict[asyncio.Task[None], list[Holding]] = {}
         self.max_loop_lag = 0.0
         """The longest that the event loop kept a renewal timer waiting, in seconds."""
+
+    def renew_through(self, wrapper: "Callable[[Backend], Backend]") -> None:
+        """Let renewals go through what `wrapper` makes of the backend."""
+        self._backend = wrapper(self._backend)
 
     def watch(self, holding: "Holding", now: float) -> None:
         """Look after `holding`: renew it in time, or notice when its lease has run out."""
@@ -99,7 +105,8 @@ class Watchdog:
             bucket.clear()
             for holding in holdings:
                 if holding.state is not HELD:
-                    self._enter(holding, now + _LOOK_EVERY)
+                    if holding.state is RELEASING:
+                        self._enter(holding, now + _LOOK_EVERY)
                 elif holding.expires_at <= now:
                     holding.lose(RAN_OUT if holding.renew_until > now else _NOT_RENEWED)
                 elif holding.renew_until > now:

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from prometheus_client import CollectorRegistry
 
@@ -15,11 +15,13 @@ from asyncdlock._grants import Grants, Verb
 from asyncdlock._hold import Hold
 from asyncdlock._holding import Holding, caller
 from asyncdlock._local_queue import LocalQueue
+from asyncdlock._thread_backend import place
 from asyncdlock.backend import Backend, open_backend
 from asyncdlock.errors import AcquireTimeout, LockError
 from asyncdlock.handle import Handle
 from asyncdlock.kinds.semaphore import Semaphore
 from asyncdlock.kinds.shared import SharedHolders, Upgrades
+from asyncdlock.kinds.verbs import Kinds
 from asyncdlock.metrics import metrics_of
 from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, new_claim, owners
 
@@ -30,13 +32,20 @@ _AT_ONCE = 500  # of all that is held, between two turns of the event loop
 
 
 def connect(
-    url: str, *, max_hold: float | None = None, metrics: bool | CollectorRegistry = True, **options: Any
+    url: str,
+    *,
+    max_hold: float | None = None,
+    metrics: bool | CollectorRegistry = True,
+    renew_in: Literal["loop", "thread"] = "loop",
+    **options: Any,
 ) -> "LockClient":
     """A client for the lock server at `url`; nothing is sent before its first use.
 
     `max_hold` is the default of `acquire` and `hold`. `metrics` names the Prometheus registry that shows this
-    client's counts: the default one, another one, or none (`False`). The other options are those of the
-    backend, and each may stand in the URL's query as well.
+    client's counts: the default one, another one, or none (`False`). With `renew_in="thread"` leases are
+    renewed in a thread, so that a body may block the event loop for longer than a TTL; `max_hold` is then ten
+    minutes unless it is given. The other options are those of the backend, and each may stand in the URL's
+    query as well.
 
     The client belongs to the process that made it and to the event loop that first uses it.
 
@@ -47,10 +56,11 @@ def connect(
     backend = open_backend(url, options)
     if backend.local_queue:
         backend = LocalQueue(backend, handoffs=backend.local_handoffs)
+    backend, max_hold = place(backend, renew_in, max_hold)
     return LockClient(backend, max_hold=max_hold, metrics=metrics)
 
 
-class LockClient:
+class LockClient(Kinds):
     """Locks on one server or cluster, for all tasks of one event loop."""
 
     def __init__(

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from asyncdlock._holding import Holding
 from asyncdlock.backend import Backend
@@ -52,10 +52,9 @@ def instrument(
     ):
         setattr(client, name, replacement)
     core = client._core
-    backend: Any = core.backend
-    core.backend = _TracedBackend(backend, telemetry)
+    core.backend = _traced(core.backend, telemetry)
     # The watchdog serves all holders: whoever's task happened to start it is not its parent.
-    core.watchdog._backend = _TracedBackend(backend, telemetry, Context())
+    core.watchdog.renew_through(lambda backend: _traced(backend, telemetry, Context()))
     return client
 
 
@@ -149,6 +148,11 @@ class _Telemetry:
                 span.set_status(Status(StatusCode.ERROR, "the lease was lost"))
             span.end()
             self._holds.record(time.monotonic() - holding.granted_at, self.attributes(outcome=outcome))
+
+
+def _traced(backend: Backend, telemetry: _Telemetry, context: Context | None = None) -> Backend:
+    wrapped: Any = _TracedBackend(backend, telemetry, context)
+    return cast(Backend, wrapped)
 
 
 class _TracedBackend:

@@ -1,6 +1,6 @@
 """Fixtures for every test: real servers, two event loops, and no task left behind.
 
-Event loops. Async tests under tests/{core,contract,cancellation,load,history,live,report} run twice: on
+Event loops. Async tests under tests/{core,contract,cancellation,kinds,load,history,live,report} run twice: on
 uvloop, and on plain asyncio in debug mode. All others run on uvloop alone. `--loop uvloop|asyncio-debug|both`
 decides for all tests alike. With ASYNCDLOCK_TASKS=eager every task runs at once until its first wait, as
 programs on Python 3.12 and later may have it (`asyncio.eager_task_factory`).
@@ -42,7 +42,7 @@ _HERE = Path(__file__).parent
 
 # Event loops
 
-_ON_BOTH_LOOPS = {"core", "contract", "cancellation", "load", "history", "live", "report"}
+_ON_BOTH_LOOPS = {"core", "contract", "cancellation", "kinds", "load", "history", "live", "report"}
 
 
 class DebugEventLoop(asyncio.SelectorEventLoop):

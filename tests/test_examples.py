@@ -41,6 +41,38 @@ def test_a_lost_lease_ends_the_body(url: list[str]) -> None:
     assert "never reached" not in said
 
 
+def test_transfers_take_two_locks(url: list[str]) -> None:
+    said = run(ROOT / "examples/transfer.py", *url)
+    assert "with 2 fences" in said
+    assert "{'account:1': 80, 'account:2': 120}" in said
+
+
+def test_leaders_follow_each_other(url: list[str]) -> None:
+    said = run(ROOT / "examples/leader.py", *url).splitlines()
+    assert re.match(r"(one|two) leads in term \d+", said[0])
+    assert [line.split()[1] for line in said] == ["leads", "resigns", "leads", "resigns"]
+
+
+def test_each_tick_runs_once(url: list[str]) -> None:
+    said = run(ROOT / "examples/once.py", *url)
+    assert len(re.findall(r"report for [\d:.]+, \d+ missed before it", said)) >= 2
+    assert said.endswith("each tick once\n")
+
+
+def test_a_function_runs_under_the_lock_of_its_argument(url: list[str]) -> None:
+    said = run(ROOT / "examples/locked.py", *url)
+    assert len(re.findall(r"from account:4[23] with fence \d+", said)) == 3
+
+
+def test_threads_count(url: list[str]) -> None:
+    assert run(ROOT / "examples/threads.py", *url) == "4 threads counted to 40\n"
+
+
+def test_a_blocked_loop_keeps_its_lock(redis_url: str) -> None:
+    said = run(ROOT / "examples/blocked_loop.py", redis_url)
+    assert said == "still holding report after three leases\n"
+
+
 def test_the_program_in_the_readme_is_the_quickstart_and_runs(tmp_path: Path) -> None:
     found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert found is not None

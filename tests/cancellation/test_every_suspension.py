@@ -7,6 +7,7 @@ process keeps anything: no lock, no place in a queue, no task, no connection.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import pytest
 
 import asyncdlock
 from tests.cancellation.stepping import Moment, Step
-from tests.contract.fixtures import Claims, Connect, until
+from tests.contract.cases import Case
+from tests.contract.fixtures import Connect, until
 
 Scenario = Callable[[asyncdlock.LockClient, asyncdlock.LockClient, str, Step], Awaitable[None]]
 
@@ -127,6 +129,71 @@ async def hold_contended(
 
     await step(body())
     await asyncio.gather(ahead, *behind)
+
+
+async def hold_all(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step) -> None:
+    """Taking two locks, the body, and giving both back."""
+
+    async def body() -> None:
+        async with client.hold_all([second(key), key]) as handles:
+            await asyncio.sleep(0)
+            for handle in handles.values():
+                handle.check()
+
+    await step(body())
+
+
+async def hold_all_contended(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    """Waiting for the second lock with the first one in hand, and leaving while another waits behind."""
+    ahead = _release_after(0.005, await other.acquire(second(key)))
+    behind: list[asyncio.Task[None]] = []
+
+    async def body() -> None:
+        async with client.hold_all([key, second(key)], timeout=60.0):
+            behind.append(asyncio.create_task(_pass_through(other, key)))
+            await asyncio.sleep(0)
+
+    await step(body())
+    await asyncio.gather(ahead, *behind)
+
+
+async def lead(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step) -> None:
+    """Being elected, leading, and resigning."""
+    ahead = _release_after(0.005, await other.acquire(key))
+
+    async def body() -> None:
+        async for term in client.lead(key):
+            async with term as handle:
+                await asyncio.sleep(0)
+                handle.check()
+                break
+
+    await step(body())
+    await ahead
+
+
+async def once_per(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step) -> None:
+    """A tick that another has begun, and one that nobody has."""
+    if not client.capabilities.fence_floor:
+        return
+    # Its lock is called after the job.
+    job, ticks = key.removeprefix("once:"), (1_700_000_000.0, time.time())
+    begun = await other.once_per(job, ticks[0])
+    if begun is not None:
+        async with begun:
+            pass
+
+    async def body() -> None:
+        for tick in ticks:
+            taken = await client.once_per(job, tick)
+            assert taken is None or tick is not ticks[0]
+            if taken is not None:
+                async with taken:
+                    await asyncio.sleep(0)
+
+    await step(body())
 
 
 async def renew(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step) -> None:
@@ -294,12 +361,21 @@ SCENARIOS = [
     try_acquire_held,
     hold,
     hold_contended,
+    hold_all,
+    hold_all_contended,
+    lead,
+    once_per,
     renew,
     release,
     release_with_another_behind,
     raise_fence,
     aclose,
 ]
+
+
+def second(key: str) -> str:
+    """The name of another lock of the same test."""
+    return f"{key}-second"
 
 
 def _sockets() -> int:
@@ -314,8 +390,10 @@ def _sockets() -> int:
 @pytest.mark.parametrize("moment", Moment, ids=str)
 @pytest.mark.parametrize("scenario", [*SCENARIOS, *KINDS], ids=lambda scenario: scenario.__name__)
 async def test_cancelled_at_every_suspension(
-    scenario: Scenario, moment: Moment, connect: Connect, key: str, claims: Claims
+    scenario: Scenario, moment: Moment, case: Case, url: str, connect: Connect, key: str
 ) -> None:
+    if scenario is once_per:
+        key = f"once:{key}"
     other = connect()
     if scenario in KINDS and not (other.capabilities.shared and other.capabilities.semaphore):
         pytest.skip("this backend has no shared locks")
@@ -327,7 +405,8 @@ async def test_cancelled_at_every_suspension(
         async with asyncio.timeout(30.0):
             await scenario(client, other, key, step)
             await client.aclose()
-        assert await claims() == [], f"left on the server by suspension {suspension}"
+        for name in (key, second(key)):
+            assert await case.claims(url, name) == [], f"left on the server by suspension {suspension}"
         await until(lambda: _sockets() <= sockets)  # noqa: B023 - awaited here
         await until(lambda: asyncio.all_tasks() <= tasks)  # noqa: B023
         if not step.reached:

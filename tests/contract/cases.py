@@ -27,6 +27,8 @@ class Case:
     """What the server at a URL stores for a key: the holder, then whoever waits. Empty: nothing."""
     query: str = ""
     """Added to the URL."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Given to `connect` in every test."""
     own_place: Mapping[str, Any] = field(default_factory=dict)
     """Options that give every waiter its own place on the server."""
     ttl: float = 0.5
@@ -37,7 +39,7 @@ class Case:
     """Whether a fence is the one before, or a floor, plus one."""
 
     def __str__(self) -> str:
-        return self.name
+        return "-in-".join([self.name, *self.options.values()])
 
 
 async def _memory_claims(url: str, key: str) -> list[str]:
@@ -111,6 +113,12 @@ CASES = [
     Case(
         name="redis-queue",
         claims=_redis_claims,
+        own_place=_OWN_PLACE,
+    ),
+    Case(
+        name="redis-queue",
+        claims=_redis_claims,
+        options={"renew_in": "thread"},
         own_place=_OWN_PLACE,
     ),
     Case(

@@ -38,11 +38,11 @@ def url(case: Case, installed: Callable[[str], LockServer]) -> str:
 
 
 @pytest.fixture
-async def connect(url: str) -> AsyncIterator[Connect]:
+async def connect(case: Case, url: str) -> AsyncIterator[Connect]:
     clients: list[asyncdlock.LockClient] = []
 
     def opened(**options: Any) -> asyncdlock.LockClient:
-        clients.append(asyncdlock.connect(url, **options))
+        clients.append(asyncdlock.connect(url, **{**case.options, **options}))
         return clients[-1]
 
     yield opened

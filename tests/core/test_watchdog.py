@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 import asyncdlock
+from asyncdlock._watchdog import Watchdog
 from asyncdlock.client import LockClient
 from asyncdlock.errors import BackendError, BackendUnavailable, LockLost
 from asyncdlock.types import Grant, LeaseState, validity
@@ -27,6 +28,12 @@ async def locks(server: Scripted) -> AsyncIterator[LockClient]:
     yield client
     server.on_acquire = server.on_release = server.on_renew = None
     await client.aclose()
+
+
+def wheel(locks: LockClient) -> Watchdog:
+    watchdog = locks._core.watchdog
+    assert isinstance(watchdog, Watchdog)
+    return watchdog
 
 
 async def lost(handle: asyncdlock.Handle) -> None:
@@ -200,7 +207,7 @@ async def test_a_lock_released_during_the_watchdogs_renewal_is_not_watched_again
     await asked.wait()
     assert await handle.release()
     answered.set()
-    await until(lambda: not locks._core.watchdog._renewing)
+    await until(lambda: not wheel(locks)._renewing)
     assert locks._core.watchdog.watched() == []
     assert handle.expires_at == end
     assert locks._metrics.renewals["renewed"] == renewed
@@ -290,7 +297,7 @@ async def test_hold_ends_its_body_although_the_watchdog_is_dead(locks: LockClien
     """The lease's own deadline is armed: nothing has to be alive for the body to end."""
     with pytest.raises(LockLost, match="ran out"):
         async with locks.hold("key", ttl=TTL) as handle:
-            timer = locks._core.watchdog._timer
+            timer = wheel(locks)._timer
             assert timer is not None
             timer.cancel()
             await never()
@@ -350,7 +357,7 @@ async def test_long_leases_of_short_holders_cost_no_memory(locks: LockClient, se
         locks._core.watchdog.watch(holding, clock)
         assert holding in locks._core.watchdog.watched()
         await handle.release()
-    assert len(locks._core.watchdog._order) < 150
+    assert len(wheel(locks)._order) < 150
 
 
 async def test_ten_thousand_locks_take_a_handful_of_requests_and_no_task_each(
@@ -404,11 +411,10 @@ async def test_closing_gives_back_a_lock_whose_release_is_under_way(
     releasing = asyncio.create_task(handle.release())
     await until(lambda: server.owners("release") == [handle.owner])
     if when == "past its time in the wheel":
-        watchdog = locks._core.watchdog
-        await until(lambda: min(watchdog._order, default=0) > (time.monotonic() + 10) * 100)
+        await until(lambda: min(wheel(locks)._order, default=0) > (time.monotonic() + 10) * 100)
     elif when == "during its renewal":
         answer.set()
-        await until(lambda: not locks._core.watchdog._renewing)
+        await until(lambda: not wheel(locks)._renewing)
     server.on_release = None
     await locks.aclose()
     assert server.owners("release") == [handle.owner] * 2

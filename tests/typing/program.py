@@ -1,6 +1,7 @@
 """A program that uses every public name; `assert_type` states what a user's editor shows."""
 
 import asyncio
+from datetime import datetime
 from typing import assert_type
 
 from prometheus_client import CollectorRegistry
@@ -56,6 +57,28 @@ async def main() -> None:
             assert inner is outer
             assert_type(lock.depth, int)
         await locks.raise_fence("key", above=41)
+        async with locks.hold_all(["a", "b"], ttl=10.0, timeout=5.0, max_hold=30.0) as handles:
+            assert_type(handles["a"], asyncdlock.Handle)
+        async for term in locks.lead("leader", ttl=10.0):
+            assert_type(term, asyncdlock.Term)
+            async with term as leading:
+                assert_type(leading, asyncdlock.Handle)
+                assert_type(term.fence, int)
+                break
+        async for each in locks.once("job", every="100ms"):
+            assert_type(each, asyncdlock.Tick)
+            async with each:
+                assert_type(each.at, datetime)
+                assert_type(each.previous, datetime | None)
+                assert_type(each.missed, int)
+                break
+        assert_type(await locks.once_per("job", 1_700_000_000), asyncdlock.Tick | None)
+
+        @locks.locked("account:{account_id}", ttl=10.0, timeout=5.0)
+        async def pay(account_id: int, *, handle: asyncdlock.Handle | None = None) -> str:
+            return f"{account_id}: {handle}"
+
+        assert_type(await pay(42), str)
         try:
             await locks.acquire("", timeout=1.0)
         except asyncdlock.InvalidKey as invalid:
@@ -69,5 +92,25 @@ async def main() -> None:
             assert_type(failed.fence, int | None)
 
 
+def threads() -> None:
+    with asyncdlock.blocking.connect("memory://typing") as locks:
+        assert_type(locks, asyncdlock.blocking.BlockingClient)
+        with locks.hold("key", ttl=10.0, timeout=5.0) as handle:
+            assert_type(handle, asyncdlock.blocking.BlockingHandle)
+            assert_type(handle.fence, int)
+            handle.check()
+        tried = locks.try_acquire("key")
+        assert_type(tried, asyncdlock.blocking.BlockingHandle | None)
+        if tried is not None:
+            tried.release()
+
+        @locks.locked("account:{account_id}")
+        def pay(account_id: int) -> str:
+            return str(account_id)
+
+        assert_type(pay(42), str)
+
+
 if __name__ == "__main__":
     asyncio.run(main())
+    threads()

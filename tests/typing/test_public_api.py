@@ -43,6 +43,8 @@ def test_the_public_names_are_these() -> None:
         "Semaphore",
         "SharedClaim",
         "StaleFence",
+        "Term",
+        "Tick",
         "connect",
         "register",
     ]

@@ -12,16 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import asyncdlock
+from asyncdlock import blocking
 
 SHIPPED = Path(__file__).with_name("public_api.txt")
-SHOWN = ("__init__", "__aenter__", "__aexit__")
-NOT_MADE_BY_USERS = (asyncdlock.Handle, asyncdlock.Backend, asyncdlock.Semaphore)
+SHOWN = ("__init__", "__aenter__", "__aexit__", "__enter__", "__exit__")
+NOT_MADE_BY_USERS = (
+    asyncdlock.Handle,
+    asyncdlock.Backend,
+    asyncdlock.Semaphore,
+    asyncdlock.Term,
+    asyncdlock.Tick,
+    blocking.BlockingHandle,
+    blocking.BlockingClient,
+)
 
 
 def surface() -> Iterator[str]:
     """The public names in order, each with its members."""
-    for name in sorted([*asyncdlock.__all__, "__version__"]):
-        value = getattr(asyncdlock, name)
+    names = {name: getattr(asyncdlock, name) for name in (*asyncdlock.__all__, "__version__")}
+    names |= {f"blocking.{name}": getattr(blocking, name) for name in blocking.__all__}
+    for name, value in sorted(names.items()):
         if inspect.isclass(value):
             bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
             yield f"class {name}({bases})" if bases else f"class {name}"

@@ -1,0 +1,110 @@
+"""The verbs of `LockClient` beyond the plain lock."""
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from asyncdlock.handle import Handle
+from asyncdlock.kinds.leader import Terms
+from asyncdlock.kinds.locked import locked
+from asyncdlock.kinds.once import Tick, Ticks, begin, check_can, seconds_of
+from asyncdlock.kinds.several import hold_all, in_order
+
+if TYPE_CHECKING:
+    from asyncdlock.client import LockClient
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Kinds:
+    """Each builds on `acquire`, `hold` and `raise_fence` alone."""
+
+    def hold_all(
+        self,
+        keys: Iterable[str],
+        *,
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        max_hold: float | None = None,
+    ) -> AbstractAsyncContextManager[Mapping[str, Handle]]:
+        """`async with client.hold_all([a, b]) as handles:` runs the body while all locks are held.
+
+        They are taken in the order of their names, each once, within one `timeout`, and given back together:
+        users of `hold_all` never wait for each other in a circle. `handles` has the handle of each key. When
+        any lease is lost the body is cancelled and `LockLost` names the key; a failed or cancelled wait
+        leaves none.
+
+        :raises AcquireTimeout: they were not all granted within `timeout` seconds; `key` is the one missing.
+        :raises LockLost: a lease was lost while the body ran, or while another lock was waited for.
+        :raises ValueError: there is no key, or the backend cannot do this `ttl`.
+        :raises InvalidKey, QueueFull, BackendError: as `acquire` does.
+        """
+        return hold_all(_client(self), in_order(keys), ttl=ttl, timeout=timeout, max_hold=max_hold)
+
+    def lead(self, key: str, *, ttl: float = 10.0, max_hold: float | None = None) -> Terms:
+        """`async for term in client.lead(key): async with term:` runs the body whenever this process leads.
+
+        The iteration waits to be elected. A term that is lost cancels its body, and the next campaign begins;
+        so does one whose body ends, which resigns. `break` inside the block resigns for good. Servers that
+        cannot be reached are waited for.
+
+        :raises InvalidKey, ValueError, QueueFull, BackendError, LockError: as `acquire` does, when iterated.
+        """
+        return Terms(_client(self), key, ttl=ttl, max_hold=max_hold)
+
+    def once(
+        self, job: str, *, every: float | str, ttl: float = 10.0, max_hold: float | None = None
+    ) -> Ticks:
+        """`async for tick in client.once(job, every="1h"): async with tick:` runs a job once a tick.
+
+        Of all replicas that iterate, one gets each tick, also when their clocks differ; the others go on to
+        the next one. Ticks are multiples of `every` since 1970 in UTC, those that come due while it is
+        iterated. `tick.missed` says how many before it nobody began.
+
+        :raises ValueError: `every` is no duration ("500ms", "1d", or a number of seconds) of 0.1 s or more.
+        :raises LockError: this backend cannot remember a tick (see `capabilities.fence_floor`).
+        """
+        return Ticks(_client(self), job, every=every, ttl=ttl, max_hold=max_hold)
+
+    async def once_per(
+        self,
+        job: str,
+        tick: datetime | float,
+        *,
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        max_hold: float | None = None,
+    ) -> Tick | None:
+        """A tick, for callers with a scheduler of their own; `None` when it or a later one was begun before.
+
+        `tick` is the time that the caller means by it, the same for all replicas. Use `async with` on the
+        result.
+
+        :raises AcquireTimeout: an earlier tick still runs after `timeout` seconds.
+        :raises ValueError: the tick is no time, or one without a time zone.
+        :raises LockError: this backend cannot remember a tick (see `capabilities.fence_floor`).
+        :raises InvalidKey, QueueFull, BackendError: as `acquire` does.
+        """
+        client = _client(self)
+        check_can(client)
+        return await begin(client, job, seconds_of(tick), ttl=ttl, timeout=timeout, max_hold=max_hold)
+
+    def locked(
+        self, key: str, *, ttl: float = 10.0, timeout: float | None = None, max_hold: float | None = None
+    ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
+        """`@client.locked("account:{account_id}")` runs an `async def` function as the body of `hold()`.
+
+        Names in braces are parameters of the function, filled from each call. A function with a keyword-only
+        parameter `handle` gets the handle there, and with it the fence.
+
+        :raises ValueError: when it decorates: the key names what is no parameter.
+        :raises TypeError: when it decorates: the function was not made with `async def`.
+        """
+        return locked(_client(self), key, ttl=ttl, timeout=timeout, max_hold=max_hold)
+
+
+def _client(kinds: Kinds) -> "LockClient":
+    """The class that these verbs are a part of."""
+    return cast("LockClient", kinds)

@@ -1,0 +1,219 @@
+"""once(): of all replicas one runs a job for a tick, whatever their clocks say; a missed tick is told."""
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import asyncdlock
+from asyncdlock.kinds.once import Tick, Ticks
+from tests.contract.fixtures import Claims, Connect
+
+REPLICA = Path(__file__).with_name("replica.py")
+EVERY = 0.5
+
+
+@pytest.fixture
+def remembering(locks: asyncdlock.LockClient) -> asyncdlock.LockClient:
+    if not locks.capabilities.fence_floor:
+        pytest.skip("its fences come from its own log: once() refuses, as a test below shows")
+    return locks
+
+
+def skewed(seconds: float) -> Callable[[], float]:
+    return lambda: time.time() + seconds
+
+
+async def ticks_of(
+    client: asyncdlock.LockClient, job: str, clock: Callable[[], float] = time.time, *, every: float = EVERY
+) -> AsyncIterator[Tick]:
+    async for tick in Ticks(client, job, every=every, ttl=10.0, max_hold=None, clock=clock):
+        yield tick
+
+
+async def test_each_tick_runs_once_though_clocks_differ_by_more_than_the_job_takes(
+    remembering: asyncdlock.LockClient, connect: Connect, key: str
+) -> None:
+    """Also by more than a tick: a replica that is late finds what was begun long ago."""
+    begun: list[tuple[datetime, int]] = []
+    enough = asyncio.Event()
+
+    async def replica(client: asyncdlock.LockClient, skew: float) -> None:
+        async for tick in ticks_of(client, key, skewed(skew)):
+            async with tick as handle:
+                begun.append((tick.at, handle.fence))
+                if len(begun) >= 6:
+                    enough.set()
+
+    skews = (0.0, 0.2, -0.3, 1.3, -0.8)
+    replicas = [asyncio.create_task(replica(connect(), skew)) for skew in skews]
+    async with asyncio.timeout(120.0):
+        await asyncio.wait([*replicas, asyncio.create_task(enough.wait())], return_when="FIRST_COMPLETED")
+        await asyncio.sleep(max(skews) - min(skews))  # the last one is late for what the first has begun
+    for task in replicas:
+        task.cancel()
+    await asyncio.wait(replicas)
+    assert all(task.cancelled() for task in replicas)
+    ran = Counter(at for at, _ in begun)
+    assert set(ran.values()) == {1}
+    assert [at for at, _ in sorted(begun)] == [at for at, _ in sorted(begun, key=lambda one: one[1])]
+
+
+async def test_a_replica_that_is_late_does_not_run_what_was_run_and_given_back(
+    remembering: asyncdlock.LockClient, connect: Connect, key: str, claims: Claims
+) -> None:
+    at = time.time() // 1
+    tick = await remembering.once_per(key, at)
+    assert tick is not None
+    async with tick:
+        pass
+    other = connect()
+    assert await other.once_per(key, at, timeout=30.0) is None
+    assert await other.once_per(key, at - 3600, timeout=30.0) is None, "nor an earlier one"
+    later = await other.once_per(key, datetime.fromtimestamp(at + 1, UTC), timeout=30.0)
+    assert later is not None
+    assert later.fence > tick.fence
+    assert (later.at.timestamp(), later.previous) == (at + 1, datetime.fromtimestamp(at, UTC))
+    async with later:
+        pass
+    assert await claims() == []
+
+
+async def test_the_tick_of_one_that_failed_or_was_cut_off_is_not_run_again(
+    remembering: asyncdlock.LockClient, connect: Connect, key: str
+) -> None:
+    at = time.time() // 1
+    tick = await remembering.once_per(key, at)
+    assert tick is not None
+    with pytest.raises(ValueError, match="the job failed"):
+        async with tick:
+            raise ValueError("the job failed")
+    assert await connect().once_per(key, at, timeout=30.0) is None
+
+
+async def test_of_many_at_once_one_begins_the_tick(
+    remembering: asyncdlock.LockClient, connect: Connect, key: str
+) -> None:
+    clients = [remembering, connect(), connect()]
+    ran: list[int] = []
+
+    async def replica(client: asyncdlock.LockClient) -> None:
+        tick = await client.once_per(key, 1_800_000_000, timeout=120.0)
+        if tick is not None:
+            async with tick:
+                ran.append(tick.fence)
+
+    await asyncio.gather(*(replica(clients[number % 3]) for number in range(12)))
+    assert len(ran) == 1
+
+
+async def test_missed_ticks_are_told(
+    remembering: asyncdlock.LockClient, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await remembering.once_per(key, (time.time() // EVERY - 4) * EVERY)
+    assert first is not None
+    assert (first.previous, first.missed) == (None, 0)
+    async with first:
+        pass
+    async with asyncio.timeout(60.0):
+        tick = await anext(ticks_of(remembering, key))
+    assert tick.previous == first.at
+    assert tick.missed == round((tick.at - first.at).total_seconds() / EVERY) - 1 >= 4
+    assert f"{tick.missed} ticks of {key!r} were missed" in caplog.text
+    async with tick:
+        pass
+
+
+async def test_a_job_that_takes_longer_than_a_tick_delays_the_next_and_skips_the_rest(
+    remembering: asyncdlock.LockClient, connect: Connect, key: str
+) -> None:
+    ticks = ticks_of(remembering, key)
+    async with asyncio.timeout(60.0):
+        async with await anext(ticks) as running:
+            waiting = asyncio.ensure_future(anext(ticks_of(connect(), key)))
+            await asyncio.sleep(2.2 * EVERY)
+            running.check()
+            assert not waiting.done()
+        async with await waiting as handle:
+            assert handle.fence > running.fence
+    tick = waiting.result()
+    assert tick.missed >= 1
+
+
+async def test_a_clock_that_is_far_ahead_is_told(
+    remembering: asyncdlock.LockClient, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = await remembering.once_per(key, time.time() + 3600)
+    assert ahead is not None
+    async with ahead:
+        pass
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2.5 * EVERY):
+            await anext(ticks_of(remembering, key))
+    assert "before its time: a clock is ahead" in caplog.text
+
+
+async def test_replicas_in_processes_of_their_own(redis_url: str, key: str) -> None:
+    """Each with a clock of its own, and a job shorter than what their clocks differ by."""
+    until = time.time() + 6.0
+    programs = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, REPLICA, redis_url, key, str(skew), str(until), stdout=asyncio.subprocess.PIPE
+        )
+        for skew in (0.0, 0.4, -0.3)
+    ]
+    outputs = [(await asyncio.wait_for(program.communicate(), 120.0))[0] for program in programs]
+    assert [program.returncode for program in programs] == [0, 0, 0]
+    ran = Counter(at for output in outputs for at in json.loads(output))
+    assert set(ran.values()) == {1}
+    assert len(ran) >= 2
+
+
+async def test_a_backend_without_a_memory_refuses(locks: asyncdlock.LockClient, key: str) -> None:
+    if locks.capabilities.fence_floor:
+        async with await anext(aiter(locks.once(key, every=0.5))):
+            pass
+        return
+    with pytest.raises(asyncdlock.LockError, match="remembers the last tick"):
+        locks.once(key, every="1s")
+    with pytest.raises(asyncdlock.LockError, match="remembers the last tick"):
+        await locks.once_per(key, time.time())
+
+
+async def test_what_is_no_time_is_refused() -> None:
+    async with asyncdlock.connect("memory://once") as locks:
+        every: object
+        for every in ("", "soon", "0s", "10ms", 0, -1.0, True, float("nan"), float("inf"), None):
+            with pytest.raises(ValueError, match=r"every|duration|longer"):
+                locks.once("job", every=every)  # type: ignore[arg-type]
+        for length in ("500ms", "1h", "1d", 60, 0.5):
+            locks.once("job", every=length)
+        tick: object
+        for tick in (datetime.now(), "today", True, 0, -1, float("nan"), 2**40):  # noqa: DTZ005
+            with pytest.raises(ValueError, match="tick"):
+                await locks.once_per("job", tick)  # type: ignore[arg-type]
+
+
+async def test_a_tick_is_not_passed_over() -> None:
+    async with asyncdlock.connect("memory://once") as locks:
+        ticks = locks.once("unused", every=0.2)
+        await anext(ticks)
+        with pytest.raises(asyncdlock.LockError, match="was not used"):
+            await anext(ticks)
+
+
+async def test_a_tick_whose_lease_is_lost_ends_its_body(
+    remembering: asyncdlock.LockClient, key: str, ttl: float
+) -> None:
+    tick = await remembering.once_per(key, time.time(), ttl=ttl)
+    assert tick is not None
+    with pytest.raises(asyncdlock.LockLost):
+        async with tick as handle:
+            assert await remembering._backend.release(handle._holding.grant.claim)
+            await asyncio.sleep(60.0)

@@ -1,0 +1,186 @@
+"""connect(renew_in="thread"): a blocked event loop keeps its leases; a lost one still ends its body."""
+
+import asyncio
+import subprocess
+import sys
+import time
+
+import pytest
+
+import asyncdlock
+from asyncdlock._thread_backend import ThreadBackend
+from harness import servers
+from tests.contract.cases import Case
+from tests.contract.fixtures import Connect, until
+from tests.contract.test_hold import forever
+from tests.contract.test_lease import take_away
+
+
+@pytest.fixture
+def threaded(case: Case, connect: Connect) -> asyncdlock.LockClient:
+    """A client of the backend under test that renews in a thread."""
+    if case.name == "memory":
+        pytest.skip("memory:// lives in the event loop")
+    return connect(renew_in="thread")
+
+
+async def test_a_body_that_blocks_for_three_ttls_keeps_its_lock(
+    threaded: asyncdlock.LockClient, connect: Connect, key: str, ttl: float
+) -> None:
+    other = connect(renew_in="loop")
+    async with threaded.hold(key, ttl=ttl) as handle:
+        time.sleep(3 * ttl)
+        handle.check()
+        await asyncio.sleep(0)
+        handle.check()
+        assert await other.try_acquire(key) is None
+        time.sleep(1.5 * ttl)
+        handle.check()
+    async with other.hold(key, timeout=60.0) as next_one:
+        assert next_one.fence > handle.fence
+
+
+async def test_without_it_the_same_body_loses_its_lock(
+    case: Case, connect: Connect, key: str, ttl: float
+) -> None:
+    locks = connect(renew_in="loop")
+    with pytest.raises(asyncdlock.LockLost, match="ran out"):
+        async with locks.hold(key, ttl=ttl) as handle:
+            time.sleep(3 * ttl)
+            handle.check()
+
+
+async def test_max_hold_bounds_a_loop_that_is_blocked_for_longer(
+    threaded: asyncdlock.LockClient, connect: Connect, key: str, ttl: float
+) -> None:
+    with pytest.raises(asyncdlock.LockLost):
+        async with threaded.hold(key, ttl=ttl, max_hold=ttl) as handle:
+            blocked_until = time.monotonic() + 60.0
+            while handle.held:
+                time.sleep(0.01)
+                assert time.monotonic() < blocked_until, "renewed for ever"
+            await forever()
+    async with connect().hold(key, timeout=60.0) as next_one:
+        assert next_one.fence > handle.fence
+
+
+def test_ten_minutes_bound_it_by_default(redis_url: str) -> None:
+    assert asyncdlock.connect(redis_url, renew_in="thread")._max_hold == 600.0
+    assert asyncdlock.connect(redis_url, renew_in="thread", max_hold=7.0)._max_hold == 7.0
+    assert asyncdlock.connect(redis_url)._max_hold is None
+
+
+async def test_a_lease_that_is_lost_meanwhile_is_noticed_on_use_and_ends_the_body(
+    threaded: asyncdlock.LockClient, key: str, ttl: float
+) -> None:
+    lost = threaded._metrics.lost
+    with pytest.raises(asyncdlock.LockLost) as caught:
+        async with threaded.hold(key, ttl=ttl) as handle:
+            await take_away(handle, threaded)
+            blocked_until = time.monotonic() + 60.0
+            while handle.held:  # the loop is blocked, and the clock of the lease would run on
+                time.sleep(0.01)
+                assert time.monotonic() < blocked_until, "nobody noticed"
+            await forever()
+    assert caught.value.key == key
+    await until(lambda: threaded._metrics.lost == lost + 1)
+
+
+async def test_waiters_of_the_process_get_the_lock_after_a_blocked_holder(
+    threaded: asyncdlock.LockClient, key: str, ttl: float
+) -> None:
+    """Also where they share a place on the server, and the lease is passed on."""
+    fences: list[int] = []
+
+    async def hold(busy: float) -> None:
+        async with threaded.hold(key, ttl=ttl, timeout=120.0) as handle:
+            fences.append(handle.fence)
+            await asyncio.sleep(0)
+            time.sleep(busy)
+            handle.check()
+
+    await asyncio.gather(*(hold(1.5 * ttl if number == 0 else 0.0) for number in range(5)))
+    assert len(fences) == 5
+    assert fences == sorted(set(fences))
+
+
+async def test_short_holdings_leave_nothing_in_the_thread(redis_url: str, key: str) -> None:
+    async with asyncdlock.connect(redis_url, renew_in="thread") as locks:
+        for _ in range(200):
+            async with locks.hold(key, ttl=0.3):
+                pass
+        wheel = locks._core.watchdog._watchdog  # type: ignore[union-attr]
+        await until(lambda: not any(wheel._buckets.values()))
+        assert locks._core.watchdog.watched() == []
+
+
+async def test_closing_ends_the_thread(threaded: asyncdlock.LockClient, key: str, ttl: float) -> None:
+    handle = await threaded.acquire(key, ttl=ttl)
+    backend = threaded._backend
+    assert isinstance(backend, ThreadBackend)
+    ((loop, thread),) = backend.thread._running
+    await threaded.aclose()
+    assert not thread.is_alive()
+    assert loop.is_closed()
+    assert not handle.held
+    with pytest.raises(asyncdlock.LockError, match="closed"):
+        await threaded.acquire(key)
+
+
+@pytest.mark.faults
+async def test_a_server_that_is_away_for_longer_than_the_lease_ends_the_body(
+    redis_server: servers.RedisNode,
+) -> None:
+    async with asyncdlock.connect(f"redis://{redis_server.address}", renew_in="thread") as locks:
+        with pytest.raises(asyncdlock.LockLost, match="ran out"):
+            async with locks.hold("k", ttl=1.0):
+                redis_server.pause()
+                try:
+                    await forever()
+                finally:
+                    redis_server.resume()
+
+
+async def test_where_it_cannot_be_done_it_is_refused() -> None:
+    with pytest.raises(ValueError, match="memory:// lives in the event loop"):
+        asyncdlock.connect("memory://", renew_in="thread")
+    with pytest.raises(ValueError, match="renew_in must be 'loop' or 'thread', not 'process'"):
+        asyncdlock.connect("redis://127.0.0.1:1", renew_in="process")  # type: ignore[arg-type]
+
+
+_FORKING = """
+import asyncio, asyncdlock, os, sys, time
+
+async def main(url, key):
+    locks = asyncdlock.connect(url, renew_in="thread")
+    handle = await locks.acquire(key, ttl=2.0)
+    child = os.fork()
+    if child == 0:
+        try:
+            handle.check()
+        except asyncdlock.LockLost as lost:
+            print(lost, flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    time.sleep(4.0)
+    handle.check()
+    await handle.renew()
+    print(await handle.release())
+    await locks.acquire(key)  # and leave without closing
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_a_fork_does_not_disturb_it_and_the_interpreter_exits(case: Case, url: str, key: str) -> None:
+    if case.name == "memory" or case.options:
+        pytest.skip("memory:// lives in the event loop; and once is enough")
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKING, url, key], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said, released = done.stdout.splitlines()
+    assert "forked from" in said
+    assert released == "True"
+    assert time.monotonic() - begun < 60.0
