@@ -1,6 +1,8 @@
 """Distributed locks for asyncio with fencing tokens: the lock is a hint, the resource decides."""
 
-from asyncdlock.backend import Backend, register
+import logging
+
+from asyncdlock.backend import Backend, Inspectable, register
 from asyncdlock.client import LockClient, connect
 from asyncdlock.errors import (
     AcquireTimeout,
@@ -15,7 +17,7 @@ from asyncdlock.errors import (
 )
 from asyncdlock.handle import Handle
 from asyncdlock.reentrant import ReentrantLock
-from asyncdlock.types import Capabilities, Claim, Grant, LeaseState
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, LockInfo, Waiter
 
 __all__ = [
     "AcquireTimeout",
@@ -26,17 +28,23 @@ __all__ = [
     "Claim",
     "Grant",
     "Handle",
+    "Inspectable",
     "InvalidKey",
     "LeaseState",
     "LockClient",
     "LockError",
+    "LockInfo",
     "LockLost",
     "QueueFull",
     "QuorumError",
     "ReentrantLock",
     "StaleFence",
+    "Waiter",
     "connect",
     "register",
 ]
+
+# What goes wrong is logged for whoever listens; a library does not write to standard error by itself.
+logging.getLogger("asyncdlock").addHandler(logging.NullHandler())
 
 __version__ = "0.2.0"

@@ -4,22 +4,31 @@ import asyncio
 import math
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from prometheus_client import CollectorRegistry
 
-from asyncdlock._arguments import check_key, check_max_hold, check_timeout, check_ttl
-from asyncdlock._core import Core
+from asyncdlock._arguments import (
+    check_key,
+    check_label,
+    check_max_hold,
+    check_prefix,
+    check_timeout,
+    check_ttl,
+)
+from asyncdlock._core import Core, OnLost
 from asyncdlock._deadlines import Deadlines
 from asyncdlock._grants import Grants
 from asyncdlock._hold import Hold
 from asyncdlock._holding import Holding, caller
 from asyncdlock._local_queue import LocalQueue
-from asyncdlock.backend import Backend, open_backend
+from asyncdlock._operating import Operating, default_label
+from asyncdlock._url import take_from_query
+from asyncdlock.backend import Backend, Inspectable, open_backend
 from asyncdlock.errors import AcquireTimeout, LockError
 from asyncdlock.handle import Handle
 from asyncdlock.metrics import metrics_of
-from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, new_claim, owners
+from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, NamedOwner, new_claim, owners
 
 _NEVER = -math.inf
 _FOR_EVER = math.inf
@@ -28,13 +37,26 @@ _AT_ONCE = 500  # of all that is held, between two turns of the event loop
 
 
 def connect(
-    url: str, *, max_hold: float | None = None, metrics: bool | CollectorRegistry = True, **options: Any
+    url: str = "",
+    *,
+    max_hold: float | None = None,
+    metrics: bool | CollectorRegistry = True,
+    prefix: str | None = None,
+    label: str | None = None,
+    on_lost: OnLost | None = None,
+    **options: Any,
 ) -> "LockClient":
     """A client for the lock server at `url`; nothing is sent before its first use.
 
     `max_hold` is the default of `acquire` and `hold`. `metrics` names the Prometheus registry that shows this
-    client's counts: the default one, another one, or none (`False`). The other options are those of the
-    backend, and each may stand in the URL's query as well.
+    client's counts: the default one, another one, or none (`False`). `prefix` stands before every key on the
+    server: none unless said otherwise, so that other lock libraries find the same locks. `label` is what
+    `inspect` shows of this client's owners, else `host:pid`. `on_lost` is called on the event loop with the
+    `LockLost` of each lease that is lost.
+
+    The other options are those of the backend; these, `prefix` and `label` may stand in the URL's query.
+    `redis=client` takes address, credentials and TLS from a client of redis-py: `connect(redis=client)` opens
+    `redis://`, `connect("redis-queue://", redis=client)` the fair queue.
 
     The client belongs to the process that made it and to the event loop that first uses it.
 
@@ -42,13 +64,21 @@ def connect(
     :raises ImportError: the backend's client library is missing; the message names the extra.
     """
     check_max_hold(max_hold)
+    url, asked = take_from_query(url or ("redis://" if "redis" in options else ""), "prefix", "label")
     backend = open_backend(url, options)
     if backend.local_queue:
         backend = LocalQueue(backend, handoffs=backend.local_handoffs)
-    return LockClient(backend, max_hold=max_hold, metrics=metrics)
+    return LockClient(
+        backend,
+        max_hold=max_hold,
+        metrics=metrics,
+        prefix=asked.get("prefix", "") if prefix is None else prefix,
+        label=asked.get("label") if label is None else label,
+        on_lost=on_lost,
+    )
 
 
-class LockClient:
+class LockClient(Operating):
     """Locks on one server or cluster, for all tasks of one event loop."""
 
     def __init__(
@@ -57,13 +87,23 @@ class LockClient:
         *,
         max_hold: float | None = None,
         metrics: bool | CollectorRegistry = True,
+        prefix: str = "",
+        label: str | None = None,
+        on_lost: OnLost | None = None,
     ) -> None:
-        self._core = Core(backend, metrics_of(backend.name, metrics))
+        check_prefix(prefix)
+        label = default_label() if label is None else label
+        check_label(label)
+        if backend.capabilities.inspection:
+            cast(Inspectable, backend).label = label
+        counts = metrics_of(backend.name, metrics)
+        self._core = Core(backend, counts, prefix=prefix, label=label, on_lost=on_lost)
         self._backend = backend
         self._metrics = self._core.metrics
         self._callers = self._core.callers
         self._closing: asyncio.Task[None] | None = None
         self._max_hold = max_hold
+        self._prefix = prefix
         self._new_owner = owners().__next__
         self._grants = Grants(self._core, self._new_owner)
         self._deadlines = Deadlines()
@@ -86,11 +126,13 @@ class LockClient:
         timeout: float | None = None,
         renew: bool = True,
         max_hold: float | None = None,
+        label: str | None = None,
     ) -> Handle:
         """Wait for the lock and return a handle that holds it.
 
         With `renew` the lease is extended in the background until it is released or lost, or until
-        `max_hold` seconds have passed. A wait that is cancelled or times out leaves nothing behind.
+        `max_hold` seconds have passed. `label` is shown by `inspect`. A wait that is cancelled or times out
+        leaves nothing behind.
 
         :raises AcquireTimeout: not granted within `timeout` seconds.
         :raises InvalidKey: the key is empty, too long or contains NUL.
@@ -99,7 +141,7 @@ class LockClient:
         :raises BackendError: the lock server failed.
         :raises LockError: the client is closed, or belongs to another event loop or process.
         """
-        claim = self._claim(key, ttl, max_hold)
+        claim = self._claim(key, ttl, max_hold, label)
         if timeout is not None:
             check_timeout(timeout)
         callers = self._callers
@@ -124,7 +166,7 @@ class LockClient:
                     waiting = self._deadlines.enter(task, called, timeout)
                 # `Grants.win`, written out: one coroutine less for every waiter.
                 grant = await self._backend.acquire(claim)
-                if grant.expires_at <= time.monotonic() or not grants.rises(key, grant.fence):
+                if grant.expires_at <= time.monotonic() or not grants.rises(claim.key, grant.fence):
                     grant = await grants.win_again(self._backend.acquire, grant)
         except BaseException as error:
             if (
@@ -151,13 +193,19 @@ class LockClient:
         return self._granted(grant, called, renew, max_hold)
 
     async def try_acquire(
-        self, key: str, *, ttl: float = 10.0, renew: bool = True, max_hold: float | None = None
+        self,
+        key: str,
+        *,
+        ttl: float = 10.0,
+        renew: bool = True,
+        max_hold: float | None = None,
+        label: str | None = None,
     ) -> Handle | None:
         """One attempt that never waits for another holder; `None` when there is one.
 
         :raises InvalidKey, ValueError, BackendError, LockError: as `acquire` does.
         """
-        claim = self._claim(key, ttl, max_hold)
+        claim = self._claim(key, ttl, max_hold, label)
         callers = self._callers
         task = callers.current()
         asked = task.cancelling()
@@ -185,6 +233,7 @@ class LockClient:
         timeout: float | None = None,
         renew: bool = True,
         max_hold: float | None = None,
+        label: str | None = None,
     ) -> Hold:
         """`async with client.hold(key) as handle:` runs the body while the lock is held.
 
@@ -196,24 +245,7 @@ class LockClient:
         :raises LockError: the object that this returns is in use already.
         :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError: as `acquire` does.
         """
-        return Hold(self, key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold)
-
-    async def raise_fence(self, key: str, *, above: int) -> None:
-        """Make every later fence of `key` larger than `above`.
-
-        The repair for a fence counter that was lost with its server's data: the resource still
-        remembers high fences and refuses everybody. Pass the `seen` that it reports.
-
-        :raises LockError: this backend's fences cannot be raised, or the client is closed.
-        :raises BackendError: the server failed; calling again is safe.
-        """
-        self._callers.current()
-        check_key(key)
-        if not 0 <= above < 2**63 - 1:
-            raise ValueError(f"a fence lies between 1 and 2^63-1; cannot raise it above {above}")
-        if not self.capabilities.fence_floor:
-            raise LockError(f"the fences of {self._backend.name} come from its own log and cannot be raised")
-        await self._backend.raise_fence(key, above)
+        return Hold(self, key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label)
 
     async def aclose(self) -> None:
         """Give back what is held, finish clean-up in the background, close connections.
@@ -257,16 +289,22 @@ class LockClient:
     ) -> None:
         await self.aclose()
 
-    def _claim(self, key: str, ttl: float, max_hold: float | None) -> Claim:
+    def _claim(self, key: str, ttl: float, max_hold: float | None, label: str | None) -> Claim:
         if max_hold is not None:
             check_max_hold(max_hold)
+        if self._prefix:
+            key = self._named(key)
         # Most keys are plain; the rest is looked at more closely.
         if type(key) is not str or not key.isascii() or not 0 < len(key) <= MAX_KEY_BYTES or "\0" in key:
             check_key(key)
         if ttl != self._valid_ttl or ttl is True:
             check_ttl(ttl, self._backend)
             self._valid_ttl = ttl
-        return new_claim((key, self._new_owner(), ttl))
+        owner = self._new_owner()
+        if label is not None:
+            check_label(label)
+            owner = NamedOwner.of(owner, label)
+        return new_claim((key, owner, ttl))
 
     async def _at_once(self, claim: Claim) -> Grant:
         grant = await self._grants.win(self._backend.try_acquire, claim)
@@ -276,8 +314,9 @@ class LockClient:
 
     def _too_late(self, claim: Claim, timeout: float | None) -> AcquireTimeout:
         self._metrics.acquire_timeouts += 1
+        key = claim.key[len(self._prefix) :]
         return AcquireTimeout(
-            f"lock {claim.key!r} was not granted within {timeout:g} s", key=claim.key, owner=claim.owner
+            f"lock {key!r} was not granted within {timeout:g} s", key=key, owner=claim.owner
         )
 
     def _failed(self, task: "asyncio.Task[object]", claim: Claim, error: BaseException) -> None:
@@ -286,7 +325,7 @@ class LockClient:
         :raises LockError: it was interrupted because this client closes.
         """
         if isinstance(error, LockError):
-            error.key, error.owner = claim.key, claim.owner
+            error.key, error.owner = claim.key[len(self._prefix) :], claim.owner
         if not getattr(error, "definite", False):
             self._core.cleanup.give_back(claim)
         self._callers.check(task, error)

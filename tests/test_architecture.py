@@ -27,7 +27,7 @@ LAYERS = [
     },
     {"asyncdlock._core"},
     {"asyncdlock._grants", "asyncdlock.handle"},
-    {"asyncdlock._hold"},
+    {"asyncdlock._hold", "asyncdlock._operating"},
     {"asyncdlock.client"},
     {"asyncdlock.reentrant", "asyncdlock._inside"},
     {"asyncdlock"},

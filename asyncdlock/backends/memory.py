@@ -7,31 +7,45 @@ process exclude each other like two processes on a real server. TTLs are honoure
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from urllib.parse import urlsplit
 
-from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, validity
+from asyncdlock.types import (
+    Capabilities,
+    Claim,
+    Grant,
+    LeaseState,
+    LockInfo,
+    Waiter,
+    label_of,
+    new_grant,
+    validity,
+)
 
 
 class _Lock:
     """One key: who holds it until when, who waits, and the fence counter."""
 
-    __slots__ = ("expires_at", "fence", "owner", "timer", "waiters")
+    __slots__ = ("expires_at", "fence", "granted", "label", "owner", "timer", "waiters")
 
     def __init__(self) -> None:
         self.owner: str | None = None
+        self.label = ""
+        self.granted: Grant | None = None
         self.expires_at = 0.0
         self.fence = 0
         self.timer: asyncio.TimerHandle | None = None
-        self.waiters: OrderedDict[str, tuple[Claim, int, asyncio.Future[Grant]]] = OrderedDict()
+        self.waiters: OrderedDict[str, tuple[Claim, int, asyncio.Future[Grant], str]] = OrderedDict()
 
-    def grant(self, claim: Claim, reserve: int) -> Grant:
+    def grant(self, claim: Claim, reserve: int, label: str) -> Grant:
         now = time.monotonic()
         self.owner = claim.owner
+        self.label = label
         self.expires_at = now + claim.ttl
         fence = self.fence + 1
         self.fence = fence + reserve
-        return new_grant((claim, fence, now + validity(claim.ttl), reserve))
+        grant = self.granted = new_grant((claim, fence, now + validity(claim.ttl), reserve))
+        return grant
 
     def is_free(self) -> bool:
         return self.owner is None or self.expires_at <= time.monotonic()
@@ -42,9 +56,9 @@ class _Lock:
             self.timer.cancel()
             self.timer = None
         while self.waiters and self.is_free():
-            _, (claim, reserve, future) = self.waiters.popitem(last=False)
+            _, (claim, reserve, future, label) = self.waiters.popitem(last=False)
             if not future.done():
-                future.set_result(self.grant(claim, reserve))
+                future.set_result(self.grant(claim, reserve, label))
         if self.waiters:
             delay = max(0.0, self.expires_at - time.monotonic())
             self.timer = asyncio.get_running_loop().call_later(delay, self.serve)
@@ -58,7 +72,13 @@ class MemoryBackend:
 
     name = "memory"
     capabilities = Capabilities(
-        fencing=True, fifo=True, push_wakeup=True, shared=False, min_ttl=0.01, fence_floor=True
+        fencing=True,
+        fifo=True,
+        push_wakeup=True,
+        shared=False,
+        min_ttl=0.01,
+        fence_floor=True,
+        inspection=True,
     )
     local_queue = False
     local_handoffs = 0
@@ -66,6 +86,7 @@ class MemoryBackend:
     def __init__(self, server: str) -> None:
         self._locks = _servers.setdefault(server, {})
         self.commands = 0
+        self.label = ""
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
         self.commands += 1
@@ -73,9 +94,9 @@ class MemoryBackend:
         if lock is None:
             lock = self._locks[claim.key] = _Lock()
         if lock.is_free() and not lock.waiters:
-            return lock.grant(claim, reserve)
+            return lock.grant(claim, reserve, self.label)
         future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
-        lock.waiters[claim.owner] = claim, reserve, future
+        lock.waiters[claim.owner] = claim, reserve, future, self.label
         lock.serve()
         return await future
 
@@ -84,7 +105,7 @@ class MemoryBackend:
         lock = self._locks.get(claim.key)
         if lock is None:
             lock = self._locks[claim.key] = _Lock()
-        return lock.grant(claim, 0) if lock.is_free() and not lock.waiters else None
+        return lock.grant(claim, 0, self.label) if lock.is_free() and not lock.waiters else None
 
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
         self.commands += 1
@@ -112,6 +133,42 @@ class MemoryBackend:
     async def raise_fence(self, key: str, above: int) -> None:
         lock = self._locks.setdefault(key, _Lock())
         lock.fence = max(lock.fence, above)
+
+    async def inspect(self, key: str) -> LockInfo:
+        lock = self._locks.get(key, _Lock())
+        waiters = tuple(
+            Waiter(owner=claim.owner, label=label_of(claim.owner) or label)
+            for claim, _, future, label in lock.waiters.values()
+            if not future.done()
+        )
+        granted = lock.granted
+        if lock.owner is None or granted is None or lock.is_free():
+            return LockInfo(key=key, held=False, waiters=waiters)
+        now = time.monotonic()
+        return LockInfo(
+            key=key,
+            held=True,
+            owner=lock.owner,
+            label=label_of(lock.owner) or lock.label,
+            since=time.time() - now + granted.expires_at - validity(granted.claim.ttl),
+            lease_left=lock.expires_at - now,
+            fence=granted.fence,
+            last_fence=granted.fence + granted.reserved,
+            waiters=waiters,
+        )
+
+    async def force_release(self, key: str, above: int) -> bool:
+        lock = self._locks.setdefault(key, _Lock())
+        held = lock.owner is not None and not lock.is_free()
+        lock.owner = None
+        lock.fence = max(lock.fence, above) + 1
+        lock.serve()
+        return held
+
+    async def keys(self, start: str) -> AsyncIterator[str]:
+        for key, lock in tuple(self._locks.items()):
+            if key.startswith(start) and (lock.waiters or not lock.is_free()):
+                yield key
 
     async def aclose(self) -> None:
         """Nothing to close: the locks belong to the name, not to this client."""

@@ -32,6 +32,7 @@ class Lease:
         "refreshed_at",
         "refreshing",
         "retired",
+        "told",
         "ttl",
     )
 
@@ -52,6 +53,8 @@ class Lease:
         """It does not exist on the server (any more)."""
         self.retired = False
         """Lent no more, because a request that puts a key under it may still be on its way."""
+        self.told = False
+        """The server was told whose it is."""
         self.granting: asyncio.Task[None] | None = None
 
     @property

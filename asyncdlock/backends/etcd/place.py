@@ -7,7 +7,7 @@ from asyncdlock.backends.etcd.requests import QueueKeys
 from asyncdlock.backends.etcd.transactions import TxnOutcome
 from asyncdlock.backends.etcd.watch import DeletionWatch
 from asyncdlock.errors import BackendError
-from asyncdlock.types import Claim
+from asyncdlock.types import Claim, label_of
 
 
 class EtcdPlace:
@@ -31,7 +31,9 @@ class EtcdPlace:
     def __init__(self, claim: Claim, queue: QueueKeys, lease: Lease) -> None:
         self.claim = claim
         self.queue = queue
-        self.owner = claim.owner.encode()
+        label = label_of(claim.owner)
+        self.owner = (claim.owner if label is None else f"{claim.owner} {label}").encode()
+        """What the key contains: the owner, and its label if it has one of its own."""
         self.lease = lease
         self.key = queue.place(lease.id)
         self.joining: asyncio.Future[TxnOutcome] | None = None

@@ -22,7 +22,12 @@ Refreshing = asyncio.Future[LeaseState] | None
 class LockQueue:
     """How a place comes to be the first of its queue."""
 
-    def __init__(self, leases: LeasePool, transactions: TransactionBatcher, watcher: DeletionWatcher) -> None:
+    def __init__(
+        self, leases: LeasePool, transactions: TransactionBatcher, watcher: DeletionWatcher, prefix: str
+    ) -> None:
+        self.label = ""
+        """What this client is called."""
+        self._prefix = prefix
         self._leases = leases
         self._transactions = transactions
         self._watcher = watcher
@@ -117,6 +122,10 @@ class LockQueue:
 
     async def _put(self, place: EtcdPlace, request: Any) -> TxnOutcome | None:
         """Send the transaction that puts the place's key; `None` when its lease is gone."""
+        if not place.lease.told:
+            # In one request with what follows. Whether it may be written is of no concern to the lock.
+            place.lease.told = True
+            self._transactions.submit(requests.tell(self._prefix, place.lease.id, self.label))
         place.joining = self._transactions.submit(request, joins=place.claim.key)
         # Not after the await: whoever waits there may be cancelled, and the request travels on.
         place.joining.add_done_callback(partial(self._note_doubt, place))

@@ -13,6 +13,7 @@ from asyncdlock.backends.etcd.transactions import TxnOutcome
 
 _BY_CREATION = rpc.RangeRequest.CREATE
 _NEWEST_FIRST = rpc.RangeRequest.DESCEND
+_OLDEST_FIRST = rpc.RangeRequest.ASCEND
 _EQUAL = rpc.Compare.EQUAL
 
 
@@ -47,6 +48,10 @@ class QueueKeys:
                 keys_only=True,
             )
         )
+
+    def in_order(self) -> Any:
+        """Read the queue with its contents, oldest first."""
+        return _read_range(self._start, self._end, sort_target=_BY_CREATION, sort_order=_OLDEST_FIRST)
 
     def join(self, place: bytes, owner: bytes, lease_id: int, *, limit: int = 2) -> Any:
         """Take a place at the end and see who stands in front; sent twice it does not queue twice.
@@ -94,6 +99,27 @@ def found(outcome: TxnOutcome) -> list[bytes | None]:
     return [kvs[0].value if kvs else None for kvs in answers]
 
 
+def label_key(prefix: str, lease_id: int) -> bytes:
+    """Where a client says what it is called: no lock's key is empty, so this is a place in no queue."""
+    return f"{prefix}//{lease_id:x}".encode()
+
+
+def tell(prefix: str, lease_id: int, label: str) -> Any:
+    """Say what the client is called that has this lease; it goes with the lease."""
+    return rpc.TxnRequest(success=[_put(label_key(prefix, lease_id), label.encode(), lease_id)])
+
+
+def evict(place: bytes, revision: int) -> Any:
+    """Delete a place, whoever's it is, if it is still the one that was created at `revision`."""
+    same = rpc.Compare(result=_EQUAL, target=rpc.Compare.CREATE, key=place, create_revision=revision)
+    return rpc.TxnRequest(compare=[same], success=[_delete(place)])
+
+
+def everything_below(start: bytes) -> Any:
+    """Read the names of all keys that begin with `start`."""
+    return _read_range(start, start[:-1] + bytes([start[-1] + 1]), keys_only=True)
+
+
 class Position(NamedTuple):
     """Where a place stands in its queue."""
 
@@ -116,6 +142,11 @@ def position(queue: QueueKeys, place: bytes, found: Any, read_at: int) -> Positi
         elif revision and kv.create_revision < revision and queue.owns(kv.key):
             return Position(revision, kv.key, read_at)
     return Position(revision, None, read_at, not found.more)
+
+
+def _read_range(start: bytes, end: bytes, **how: Any) -> Any:
+    question = rpc.RangeRequest(key=start, range_end=end, **how)
+    return rpc.TxnRequest(success=[rpc.RequestOp(request_range=question)])
 
 
 def _absent(key: bytes) -> Any:

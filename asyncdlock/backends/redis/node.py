@@ -75,7 +75,8 @@ class Node:
         while True:
             if isinstance(error, ForeignData):
                 error = BackendError(
-                    f"{key!r} cannot be locked: one of its keys holds data of another program ({error})",
+                    f"{key!r} cannot be locked: one of its keys holds data of another program ({error}); "
+                    "choose another key, or set the locks apart with connect(url, prefix=…)",
                     definite=error.definite,
                 )
             await retry.after(error)

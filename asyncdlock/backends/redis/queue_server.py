@@ -13,6 +13,9 @@ from asyncdlock.types import Claim
 ACQUIRE = Script("queue_common.lua", "queue_acquire.lua")
 WATCH = Script("queue_common.lua", "queue_watch.lua")
 RELEASE = Script("queue_common.lua", "queue_release.lua", once=True)
+FORCE_RELEASE = Script("queue_common.lua", "queue_force_release.lua", once=True)
+
+PATIENCE = 3.0
 
 _DO_NOT_JOIN = 0
 _ANY_NUMBER = -1
@@ -151,8 +154,8 @@ class QueueServer:
         return self._run(ACQUIRE, claim, self.handoffs, self._places if join else _DO_NOT_JOIN)
 
     def try_acquire(self, claim: Claim) -> Coroutine[Any, Any, Any]:
-        """Take the lock with a single fence; the reply is that or for `Joined`."""
-        return self._run(ACQUIRE, claim, 0, _DO_NOT_JOIN)
+        """Take the lock, or nothing; the reply is a fence or for `Joined`."""
+        return self._run(ACQUIRE, claim, self.handoffs, _DO_NOT_JOIN)
 
     def watch(self, claim: Claim) -> Coroutine[Any, Any, Any]:
         """Look at the queue for a waiter; the reply is for `Watched`."""
@@ -161,6 +164,10 @@ class QueueServer:
     def release(self, claim: Claim) -> Coroutine[Any, Any, Any]:
         """Pass the lock on, or leave the queue; the reply is for `Handed` or whether it was owned."""
         return self._run(RELEASE, claim, self.handoffs)
+
+    def force_release(self, claim: Claim, holder: str, above: int) -> Coroutine[Any, Any, Any]:
+        """Take the lock from `holder`; the reply is for `Handed` or whether it held it."""
+        return self._run(FORCE_RELEASE, claim, self.handoffs, above, holder)
 
     def give_back(self, key: str, owner: str, last_fence: int) -> Coroutine[Any, Any, Any]:
         """Release this grant and no later one."""

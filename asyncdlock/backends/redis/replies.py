@@ -31,7 +31,7 @@ class ReadOnly(BackendUnavailable):
 
 
 class ForeignData(BackendError):
-    """WRONGTYPE: a key of ours holds what somebody else stored there."""
+    """A key of ours holds what somebody else stored there."""
 
 
 class OutcomeUnknown(BackendError):
@@ -59,8 +59,12 @@ def error_from_reply(reply: Exception) -> BackendError:
         return ReadOnly(f"Redis: {text}", definite=True)
     if code in _TRANSIENT:
         return NotNow(f"Redis: {text}", definite=True)
+    if code == "FOREIGN":
+        return ForeignData(rest, definite=True)
     if "WRONGTYPE " in text:
-        return ForeignData(f"Redis: {text}", definite=True)
+        return ForeignData("it is of another type", definite=True)
+    if "value is not an integer" in text:
+        return ForeignData("its fence counter is not an integer", definite=True)
     return BackendError(f"Redis: {text}", definite=True)
 
 

@@ -18,6 +18,8 @@ if not holder then
 elseif holder == OWNER then
   -- Ours already: the reply or the message was lost, and its fence with it.
   return grant(OWNER, TTL, FENCES)
+elseif is_foreign(holder) then
+  return FOREIGN
 end
 local now = now_ms()
 local limit = tonumber(ARGV[7])
