@@ -12,7 +12,6 @@ from asyncdlock.backend import Backend
 from asyncdlock.errors import LockLost
 from asyncdlock.metrics import Metrics
 
-
 _log = logging.getLogger("asyncdlock")
 
 OnLost = Callable[[LockLost], object]

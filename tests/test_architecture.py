@@ -31,6 +31,9 @@ LAYERS = [
     {"asyncdlock.client"},
     {"asyncdlock.reentrant", "asyncdlock._inside"},
     {"asyncdlock"},
+    {"asyncdlock._child", "asyncdlock._durations"},
+    {"asyncdlock.cli"},
+    {"asyncdlock.__main__"},
 ]
 
 
