@@ -78,7 +78,7 @@ class LockQueue:
             # An earlier copy of this request has won already.
             place.revision = own[0].create_revision
             return await self._confirm(place, refreshing) or None
-        if any(place.queue.owns(kv.key) for kv in others):
+        if any(place.queue.has(kv) for kv in others):
             return False
         return await self._try_join_above_others(place, refreshing)
 
@@ -90,7 +90,7 @@ class LockQueue:
         the first was overtaken.
         """
         everything = await asyncio.shield(self._transactions.submit(place.queue.look()))
-        if any(place.queue.owns(kv.key) for kv in _range(everything).kvs):
+        if any(place.queue.has(kv) for kv in _range(everything).kvs):
             return False
         request = place.queue.join(place.key, place.owner, place.lease.id, limit=0)
         outcome = await self._put(place, request)
@@ -122,10 +122,8 @@ class LockQueue:
 
     async def _put(self, place: EtcdPlace, request: Any) -> TxnOutcome | None:
         """Send the transaction that puts the place's key; `None` when its lease is gone."""
-        if not place.lease.told:
-            # In one request with what follows. Whether it may be written is of no concern to the lock.
-            place.lease.told = True
-            self._transactions.submit(requests.tell(self._prefix, place.lease.id, self.label))
+        if not place.lease.told and self.label:
+            self._leases.tell(place.lease, requests.tell(self._prefix, place.lease.id, self.label))
         place.joining = self._transactions.submit(request, joins=place.claim.key)
         # Not after the await: whoever waits there may be cancelled, and the request travels on.
         place.joining.add_done_callback(partial(self._note_doubt, place))

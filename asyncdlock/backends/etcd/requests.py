@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from aetcd import rpc
 
 from asyncdlock.backends.etcd.transactions import TxnOutcome
+from asyncdlock.errors import BackendError
 
 _BY_CREATION = rpc.RangeRequest.CREATE
 _NEWEST_FIRST = rpc.RangeRequest.DESCEND
@@ -34,6 +35,20 @@ class QueueKeys:
     def owns(self, key: bytes) -> bool:
         """Is this a place in this queue, and not in that of a lock further down (`a` and `a/b`)?"""
         return b"/" not in key[len(self._start) :]
+
+    def has(self, kv: Any) -> bool:
+        """Is this somebody in this queue?
+
+        :raises BackendError: it is a key without a lease, which nobody who queues has: it would never go.
+        """
+        if not self.owns(kv.key):
+            return False
+        if not kv.lease:
+            raise BackendError(
+                f"{kv.key.decode(errors='replace')!r} in etcd is data of another program, and in a lock's way: "
+                "choose another key, or set the locks apart with connect(url, prefix=…)"
+            )
+        return True
 
     def range(self, *, limit: int = 0, up_to: int = 0) -> Any:
         """The newest places first, those created after revision `up_to` left out."""
@@ -139,7 +154,7 @@ def position(queue: QueueKeys, place: bytes, found: Any, read_at: int) -> Positi
     for kv in found.kvs:
         if kv.key == place:
             revision = kv.create_revision
-        elif revision and kv.create_revision < revision and queue.owns(kv.key):
+        elif revision and kv.create_revision < revision and queue.has(kv):
             return Position(revision, kv.key, read_at)
     return Position(revision, None, read_at, not found.more)
 

@@ -38,6 +38,15 @@ class OutcomeUnknown(BackendError):
     """A request was repeated, and the reply does not tell whether the first one had been carried out."""
 
 
+def foreign_data(key: str, error: str, *, definite: bool) -> BackendError:
+    """What the user reads who would lock a key that is somebody else's."""
+    return BackendError(
+        f"{key!r} cannot be locked: one of its keys holds data of another program ({error}); "
+        "choose another key, or set the locks apart with connect(url, prefix=…)",
+        definite=definite,
+    )
+
+
 def indefinite(error: BackendError) -> BackendError:
     """The same failure, of a request that may have been carried out by an earlier try."""
     kind = BackendUnavailable if isinstance(error, BackendUnavailable) else BackendError

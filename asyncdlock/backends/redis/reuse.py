@@ -5,6 +5,7 @@ connect is taken: the connection is our own, and neither decodes nor retries as 
 """
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any, NamedTuple
 
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
@@ -24,6 +25,10 @@ _TAKEN = frozenset(
         "username",
     )
 )
+
+
+# Connections without asyncio know more of them.
+_OF_TLS = frozenset(name for name in signature(SSLConnection).parameters if name.startswith("ssl_"))
 
 
 class Reused(NamedTuple):
@@ -69,7 +74,7 @@ def _reused(topology: str, options: Mapping[str, Any], kind: Any, hosts: list[tu
     taken = {
         name: value
         for name, value in options.items()
-        if value is not None and (name in _TAKEN or (encrypted and name.startswith("ssl_")))
+        if value is not None and (name in _TAKEN or (encrypted and name in _OF_TLS))
     }
     opened_by = UnixDomainSocketConnection if "path" in taken else SSLConnection if encrypted else Connection
     return Reused(topology, hosts, "", encrypted, {**taken, "connection_class": opened_by}, {})

@@ -28,6 +28,7 @@ from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis import requests
 from asyncdlock.backends.redis.background import Background
 from asyncdlock.backends.redis.client_record import ClientRecord
+from asyncdlock.backends.redis.replies import foreign_data
 from asyncdlock.backends.redis.requests import ACQUIRE, RAISE_FENCE, RELEASE, RENEW
 from asyncdlock.backends.redlock.ballot import Ballot, Question
 from asyncdlock.backends.redlock.inspection import Everywhere, InspectedRedlock
@@ -131,6 +132,8 @@ class RedlockBackend(InspectedRedlock):
         # Also what we believe not to have won may have been granted: release everywhere.
         await self._ask(_UNDO, requests.release(claim), claim.ttl, claim.owner)
         if ballot.too_few_answers:
+            if ballot.foreign:
+                raise foreign_data(claim.key, ballot.foreign, definite=False)
             raise ballot.error(f"no majority of {len(self._members)} Redis nodes answered")
         return None
 

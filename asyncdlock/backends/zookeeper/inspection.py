@@ -34,7 +34,10 @@ _ANY_VERSION = -1
 
 
 class InspectedZooKeeper:
-    """The operator's part of the backend. A node contains its label, as kazoo's contain their identifier."""
+    """The operator's part of the backend. A node contains its owner and its label.
+
+    kazoo's contain their identifier, which says the same as a label, and `contenders()` shows both.
+    """
 
     local_handoffs: int
     fence_scale: int
@@ -139,6 +142,7 @@ async def _contents(wire: Wire, parent: str, queue: Contenders) -> list[tuple[Wa
             data, stat = await look
         except NoNodeError:
             continue
-        label = data.decode(errors="replace") if data else None
-        found.append((Waiter(owner=owner_of(node), label=label), stat.czxid))
+        owner, content = owner_of(node), data.decode(errors="replace")
+        label = content.removeprefix(f"{owner} ") if content != owner else None
+        found.append((Waiter(owner=owner, label=label or None), stat.czxid))
     return found

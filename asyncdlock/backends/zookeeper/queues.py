@@ -47,8 +47,9 @@ class Queues:
             queue = await look(place, wire)
             if await _found(place, wire, queue):
                 return queue
-        label = label_of(place.claim.owner) or self.label
-        node = Create2(f"{place.parent}/{place.prefix}", label.encode(), self._acl, _EPHEMERAL_SEQUENTIAL)
+        owner = place.claim.owner
+        content = f"{owner} {label_of(owner) or self.label}".rstrip().encode()
+        node = Create2(f"{place.parent}/{place.prefix}", content, self._acl, _EPHEMERAL_SEQUENTIAL)
         refusal: ZookeeperError | None = None
         for _ in range(_JOIN_TRIES):
             self._parents.prepare(wire, place.parent)
