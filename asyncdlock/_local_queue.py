@@ -18,24 +18,13 @@ import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import cast
 
-from asyncdlock.backend import Backend, Inspectable
+from asyncdlock._local_inspection import InspectedQueue
+from asyncdlock.backend import Backend
 from asyncdlock.errors import BackendError
-from asyncdlock.types import (
-    Capabilities,
-    Claim,
-    Grant,
-    LeaseState,
-    LockInfo,
-    Waiter,
-    label_of,
-    new_grant,
-    validity,
-)
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, validity
 
 _FRESH = 0.9  # of a lease's validity
 # Seconds. A hand-off saves a round trip; after so many in a row, one round trip weighs nothing any more.
@@ -88,7 +77,7 @@ class _Place:
         )
 
 
-class LocalQueue:
+class LocalQueue(InspectedQueue):
     """A Backend that sends one claim per key at a time to the Backend inside."""
 
     def __init__(self, backend: Backend, *, handoffs: int, longest_turn: float = _LONGEST_TURN) -> None:
@@ -286,57 +275,6 @@ class LocalQueue:
         place = self._places.get(key)
         if place is not None:
             place.floor = max(place.floor, above)
-
-    # Seen from outside
-
-    @property
-    def label(self) -> str:
-        return self._inspectable.label
-
-    @label.setter
-    def label(self, label: str) -> None:
-        self._inspectable.label = label
-
-    @property
-    def _inspectable(self) -> Inspectable:
-        return cast(Inspectable, self._backend)
-
-    async def inspect(self, key: str) -> LockInfo:
-        """What the server knows, and what this process knows of its own tasks."""
-        found = await self._inspectable.inspect(key)
-        place = self._places.get(key)
-        if place is None:
-            return found
-        here = tuple(
-            Waiter(owner=claim.owner, label=label_of(claim.owner) or self.label)
-            for claim, future in place.waiters.values()
-            if not future.done()
-        )
-        if place.remote is not None and found.owner == place.remote.claim.owner:
-            return replace(
-                found,
-                owner=place.holder,
-                label=label_of(place.holder) or self.label,
-                fence=place.remote.fence + place.used,
-                last_fence=place.remote.fence + place.remote.reserved,
-                waiters=here + found.waiters,
-            )
-        owners = [waiter.owner for waiter in found.waiters]
-        behind = owners.index(place.holder) + 1 if place.holder in owners else len(owners)
-        return replace(found, waiters=found.waiters[:behind] + here + found.waiters[behind:])
-
-    async def force_release(self, key: str, above: int) -> bool:
-        place = self._places.get(key)
-        remote = None if place is None else place.remote
-        if place is not None and remote is not None:
-            place.doubtful = True  # what was reserved for the holder is handed on no more
-        held = await self._inspectable.force_release(key, above)
-        if place is not None and remote is not None and place.remote is remote:
-            self._end_lease(key, place)  # whoever waits here asks the server
-        return held
-
-    def keys(self, start: str) -> AsyncIterator[str]:
-        return self._inspectable.keys(start)
 
     async def aclose(self) -> None:
         for place in self._places.values():

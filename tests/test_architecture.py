@@ -17,7 +17,7 @@ LAYERS = [
     {"asyncdlock._backoff", "asyncdlock._fence_memory", "asyncdlock._options", "asyncdlock.metrics"},
     {"asyncdlock._url"},
     {"asyncdlock.backend"},
-    {"asyncdlock._arguments", "asyncdlock._holding"},
+    {"asyncdlock._arguments", "asyncdlock._holding", "asyncdlock._local_inspection"},
     {
         "asyncdlock._watchdog",
         "asyncdlock._cleanup",

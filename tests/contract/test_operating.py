@@ -127,8 +127,8 @@ async def test_waiters_are_seen_in_order(
             assert granted.owner == owner
             await granted.release()
     else:
-        for task in asyncio.as_completed(waiting):
-            await (await task).release()
+        for granting in asyncio.as_completed(waiting):
+            await (await granting).release()
 
 
 async def test_tasks_of_one_client_are_seen_by_it(case: Case, locks: asyncdlock.LockClient, key: str) -> None:

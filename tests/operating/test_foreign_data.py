@@ -25,18 +25,18 @@ async def test_data_in_redis(redis_url: str, scheme: str, kind: str, key: str) -
     """At once: whoever waited for it would wait for ever. With a prefix the same key can be locked."""
     url = redis_url.replace("redis", scheme, 1)
     async with Redis.from_url(redis_url, decode_responses=True) as redis:
-        store = {
-            "number": lambda: redis.set(key, 42),
-            "text": lambda: redis.set(key, '{"owner": "al"}'),
-            "list": lambda: redis.rpush(key, "a"),
-            "hash": lambda: redis.hset(key, "a", "b"),
+        command = {
+            "number": ("SET", key, 42),
+            "text": ("SET", key, '{"owner": "al"}'),
+            "list": ("RPUSH", key, "a"),
+            "hash": ("HSET", key, "a", "b"),
         }
-        await store[kind]()
+        await redis.execute_command(*command[kind])
         kept = await redis.type(key)
         async with asyncdlock.connect(url) as locks:
-            for call in (lambda: locks.acquire(key, timeout=60.0), lambda: locks.try_acquire(key)):
+            for attempt in (locks.acquire(key, timeout=60.0), locks.try_acquire(key)):
                 with pytest.raises(asyncdlock.BackendError, match=REFUSED) as refused:
-                    await call()
+                    await attempt
                 assert "WRONGTYPE" not in str(refused.value)
                 assert refused.value.key == key
         assert await redis.type(key) == kept
@@ -71,8 +71,8 @@ async def test_data_in_etcd(shared_etcd: servers.EtcdCluster, key: str) -> None:
     packed = {name: base64.b64encode(text.encode()).decode() for name, text in stored.items()}
     await shared_etcd[0].call("kv/put", packed)
     async with asyncdlock.connect(shared_etcd.url, local_queue=False) as locks:
-        for call in (lambda: locks.acquire(key, timeout=60.0), lambda: locks.try_acquire(key)):
+        for attempt in (locks.acquire(key, timeout=60.0), locks.try_acquire(key)):
             with pytest.raises(asyncdlock.BackendError, match=REFUSED):
-                await call()
+                await attempt
     async with asyncdlock.connect(shared_etcd.url, prefix="apart/") as locks, locks.hold(key):
         pass

@@ -40,7 +40,7 @@ async def test_no_fence_of_a_forced_out_process_reaches_the_next_holders(node: R
 
 
 async def test_a_floor_that_the_client_remembers_is_kept(node: RedisNode) -> None:
-    """The server lost its counter while the holder is still there: the next fence is above it all the same."""
+    """The server lost its counter while the holder is still there: the next fence is above all the same."""
     async with fifo(node) as locks, fifo(node) as other:
         await locks.raise_fence("k", above=1000)
         handle = await locks.acquire("k", ttl=60.0)

@@ -45,7 +45,7 @@ class QueueKeys:
             return False
         if not kv.lease:
             raise BackendError(
-                f"{kv.key.decode(errors='replace')!r} in etcd is data of another program, and in a lock's way: "
+                f"{kv.key.decode(errors='replace')!r} in etcd is data of another program, in a lock's way: "
                 "choose another key, or set the locks apart with connect(url, prefix=…)"
             )
         return True

@@ -26,6 +26,7 @@ _LASTS = 3600.0
 _TELL_AGAIN = _LASTS / 3
 _FAREWELL = 0.25  # seconds for the last request to a server that may be gone
 _MOST_NOTED = 100_000
+_MOST_AT_ONCE = 2000  # words: Lua's stack is not endless, nor shall the server be busy for long
 
 
 class Sender(Protocol):
@@ -39,12 +40,24 @@ class Sender(Protocol):
 class ClientRecord:
     """The record of one client. `fences`: how many each of its grants takes."""
 
-    __slots__ = ("_background", "_fences", "_mixed", "_sender", "_timer", "label", "noted", "session", "ttl")
+    __slots__ = (
+        "_background",
+        "_fences",
+        "_forgotten",
+        "_mixed",
+        "_sender",
+        "_timer",
+        "label",
+        "noted",
+        "session",
+        "ttl",
+    )
 
     def __init__(self, sender: Sender, background: Background, *, fences: int) -> None:
         self._sender = sender
         self._background = background
         self._fences = fences
+        self._forgotten: list[str] = []
         self._mixed = False  # locks of several TTLs
         self._timer: asyncio.TimerHandle | None = None
         self.label = ""
@@ -82,13 +95,20 @@ class ClientRecord:
                 self._note(owner, since=True)
                 granted = ago + grant.expires_at - validity(grant.claim.ttl)
                 fields += [f"since {owner}", f"{granted:.3f} {grant.fence}"]
-        if fields:
-            self._send(max(grant.claim.ttl for grant in grants), *fields)
+        for start in range(0, len(fields), _MOST_AT_ONCE):
+            longest = max(grant.claim.ttl for grant in grants)
+            self._send(longest, *fields[start : start + _MOST_AT_ONCE])
 
     def forget(self, owner: str) -> None:
-        """An owner in `noted` holds nothing any more."""
+        """An owner in `noted` holds nothing any more: said of all of this turn of the loop together."""
         del self.noted[owner]
-        self._send(0.0, removed=owner)
+        if not self._forgotten:
+            asyncio.get_running_loop().call_soon(self._send_forgotten)
+        self._forgotten.append(owner)
+
+    def _send_forgotten(self) -> None:
+        owners, self._forgotten = self._forgotten, []
+        self._send(0.0, removed=" ".join(owners))
 
     async def aclose(self) -> None:
         """Take the record away, if the server answers at once."""
