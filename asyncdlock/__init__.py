@@ -16,8 +16,9 @@ from asyncdlock.errors import (
     StaleFence,
 )
 from asyncdlock.handle import Handle
+from asyncdlock.kinds.semaphore import Semaphore
 from asyncdlock.reentrant import ReentrantLock
-from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, LockInfo, Waiter
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, LockInfo, SharedClaim, Waiter
 
 __all__ = [
     "AcquireTimeout",
@@ -38,6 +39,8 @@ __all__ = [
     "QueueFull",
     "QuorumError",
     "ReentrantLock",
+    "Semaphore",
+    "SharedClaim",
     "StaleFence",
     "Waiter",
     "connect",

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from asyncdlock._core import Core
 from asyncdlock._fence_memory import FenceMemory
@@ -36,12 +37,27 @@ class Grants:
 
     async def win(self, verb: Verb, claim: Claim) -> Grant | None:
         """What `verb` grants, once it is a grant to rely on."""
+        sound = self._judge(claim)
         grant = await verb(claim)
-        return grant if grant is None or self.sound(grant) else await self.win_again(verb, grant)
+        return grant if grant is None or sound(grant) else await self.win_again(verb, grant)
 
-    def sound(self, grant: Grant) -> bool:
+    def _judge(self, claim: Claim) -> Callable[[Grant], bool]:
+        """What tells whether a grant that is asked for now can be relied on."""
+        if type(claim) is Claim:
+            return self._sound
+        return partial(self._sound_beside_others, self._fences.highest(claim.key))
+
+    def _sound(self, grant: Grant) -> bool:
         """Whether the lease can be relied on still, and its fence is above all that were seen."""
         return grant.expires_at > time.monotonic() and self.rises(grant.claim.key, grant.fence)
+
+    def _sound_beside_others(self, floor: int, grant: Grant) -> bool:
+        """The same for one of several holders: what they are granted at the same time comes in any order.
+
+        So the fence must be above all that were seen when it was asked for.
+        """
+        self.rises(grant.claim.key, grant.fence)
+        return grant.expires_at > time.monotonic() and grant.fence > floor
 
     async def win_again(self, verb: Verb, grant: Grant) -> Grant | None:
         """Give back a grant that is not sound, and ask for another."""
@@ -60,13 +76,14 @@ class Grants:
             await core.backend.release(grant.claim)
             # With an owner of its own: what is late of the first try cannot touch the next one.
             owner = self._new_owner()
-            claim = Claim(key, owner if label is None else NamedOwner.of(owner, label), ttl)
+            claim = grant.claim.again(owner if label is None else NamedOwner.of(owner, label))
+            sound = self._judge(claim)
             try:
                 again = await verb(claim)
             except BaseException:
                 core.cleanup.give_back(claim)
                 raise
-            if again is None or self.sound(again):
+            if again is None or sound(again):
                 return again
             grant = again
         await core.backend.release(grant.claim)

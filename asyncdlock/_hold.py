@@ -8,16 +8,28 @@ the lease.
 import asyncio
 import logging
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from asyncdlock._holding import HELD, RAN_OUT
 from asyncdlock.errors import BackendError, LockError
 from asyncdlock.handle import Handle
 
-if TYPE_CHECKING:
-    from asyncdlock.client import LockClient
-
 _log = logging.getLogger("asyncdlock")
+
+
+class Taking(Protocol):
+    """Who waits for the lock: a client, or the part of it that takes a lock beside others."""
+
+    async def acquire(
+        self,
+        key: str,
+        *,
+        ttl: float,
+        timeout: float | None,
+        renew: bool,
+        max_hold: float | None,
+        label: str | None,
+    ) -> Handle: ...
 
 
 class Hold:
@@ -38,7 +50,7 @@ class Hold:
 
     def __init__(
         self,
-        client: "LockClient",
+        client: Taking,
         key: str,
         *,
         ttl: float,

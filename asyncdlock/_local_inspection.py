@@ -9,17 +9,17 @@ from asyncdlock.backend import Backend, Inspectable
 from asyncdlock.types import LockInfo, Waiter, label_of
 
 if TYPE_CHECKING:
-    from asyncdlock._local_queue import _Place
+    from asyncdlock._local_place import LocalPlace
 
 
 class InspectedQueue(ABC):
     """The operator's part of the local queue."""
 
     _backend: Backend
-    _places: "dict[str, _Place]"
+    _places: "dict[str, LocalPlace]"
 
     @abstractmethod
-    def _end_lease(self, key: str, place: "_Place") -> None: ...
+    def _end_lease(self, key: str, place: "LocalPlace") -> None: ...
 
     @property
     def label(self) -> str:

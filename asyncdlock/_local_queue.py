@@ -12,16 +12,19 @@ next of them, with the next fence of a block that the remote grant reserved, as 
 Otherwise the lock goes back to the server, and the next local waiter goes to the end of the
 server's queue; its request does not wait for the answer to the release. Every holder has its own
 fence, strictly larger than the one before.
+
+Whoever wants to hold the key beside others (`SharedClaim`) waits here only behind exclusive waiters that came
+before; then it goes to the server's queue. Nothing is handed on past it to those who come later.
 """
 
 import asyncio
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from asyncdlock._local_inspection import InspectedQueue
+from asyncdlock._local_place import NOBODY, LocalPlace
 from asyncdlock.backend import Backend
 from asyncdlock.errors import BackendError
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, validity
@@ -29,52 +32,6 @@ from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, 
 _FRESH = 0.9  # of a lease's validity
 # Seconds. A hand-off saves a round trip; after so many in a row, one round trip weighs nothing any more.
 _LONGEST_TURN = 0.1
-
-_Waiter = tuple[Claim, "asyncio.Future[Grant | None]"]
-
-
-class _Place:
-    """One key of this process: who has the turn, what the server granted, who waits behind."""
-
-    __slots__ = (
-        "doubtful",
-        "expires_at",
-        "floor",
-        "hand_on_until",
-        "holder",
-        "loop",
-        "remote",
-        "timer",
-        "used",
-        "waiters",
-    )
-
-    def __init__(self, claim: Claim) -> None:
-        self.waiters: OrderedDict[str, _Waiter] = OrderedDict()
-        self.loop: asyncio.AbstractEventLoop | None = None  # looked up for the first waiter only
-        self.timer: asyncio.TimerHandle | None = None
-        self.floor = 0  # no fence up to this one may be handed on
-        self.turn_of(claim)
-
-    def turn_of(self, claim: Claim) -> None:
-        """`claim` may now speak to the server for this key."""
-        self.holder = claim.owner
-        self.remote: Grant | None = None
-        self.used = 0
-        self.doubtful = False  # what the last renewal or a failed acquire left open
-        self.expires_at = math.inf
-        self.hand_on_until = -math.inf
-
-    def may_hand_to(self, claim: Claim) -> bool:
-        remote = self.remote
-        return (
-            remote is not None
-            and self.used < remote.reserved
-            and not self.doubtful
-            and remote.fence + self.used >= self.floor
-            and claim.ttl == remote.claim.ttl
-            and time.monotonic() <= self.hand_on_until
-        )
 
 
 class LocalQueue(InspectedQueue):
@@ -84,7 +41,7 @@ class LocalQueue(InspectedQueue):
         self._backend = backend
         self._handoffs = handoffs
         self._longest_turn = longest_turn
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, LocalPlace] = {}
         # Of a lock that was not given back for certain: the local owner, and the claim that the server knows.
         self._unfinished: dict[str, Claim] = {}
         self._forget_at: list[tuple[float, str]] = []
@@ -99,8 +56,10 @@ class LocalQueue(InspectedQueue):
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
         place = self._places.get(claim.key)
+        if type(claim) is not Claim:
+            return await self._acquire_beside(place, claim)
         if place is None:
-            self._places[claim.key] = place = _Place(claim)
+            self._places[claim.key] = place = LocalPlace(claim)
         else:
             if place.loop is None:
                 place.loop = asyncio.get_running_loop()
@@ -113,7 +72,26 @@ class LocalQueue(InspectedQueue):
                 return handed
         return await self._acquire_remotely(place, claim)
 
-    async def _acquire_remotely(self, place: _Place, claim: Claim) -> Grant:
+    async def _acquire_beside(self, place: LocalPlace | None, claim: Claim) -> Grant:
+        """Ask the server, behind those who wait here for the lock alone."""
+        if place is None:
+            return await self._backend.acquire(claim)
+        if not place.waiters:
+            place.beside = True
+            return await self._backend.acquire(claim)
+        future: asyncio.Future[Grant | None] = asyncio.get_running_loop().create_future()
+        place.waiters[claim.owner] = claim, future
+        self._watch_lease(claim.key, place)
+        try:
+            await future
+            return await self._backend.acquire(claim)
+        finally:
+            if not future.cancelled():
+                place.asking -= 1
+                if not place.asking:
+                    self._pass_turn(claim.key, place)
+
+    async def _acquire_remotely(self, place: LocalPlace, claim: Claim) -> Grant:
         try:
             grant = await self._backend.acquire(claim, reserve=self._handoffs)
         except BaseException as error:
@@ -125,8 +103,10 @@ class LocalQueue(InspectedQueue):
         place = self._places.get(claim.key)
         if place is not None and (place.waiters or place.expires_at > time.monotonic()):
             return None
+        if type(claim) is not Claim:
+            return await self._backend.try_acquire(claim)
         # None, or one whose lease ended without a release: nobody waited, so no timer looked.
-        self._places[claim.key] = place = _Place(claim)
+        self._places[claim.key] = place = LocalPlace(claim)
         try:
             grant = await self._backend.try_acquire(claim)
         except BaseException as error:
@@ -137,7 +117,7 @@ class LocalQueue(InspectedQueue):
             return None
         return self._won(place, grant)
 
-    def _won(self, place: _Place, grant: Grant) -> Grant:
+    def _won(self, place: LocalPlace, grant: Grant) -> Grant:
         place.remote = grant
         place.expires_at = grant.expires_at
         fresh_until = grant.expires_at - _FRESH * validity(grant.claim.ttl)
@@ -145,7 +125,7 @@ class LocalQueue(InspectedQueue):
         self._watch_lease(grant.claim.key, place)
         return grant if not grant.reserved else new_grant((grant.claim, grant.fence, grant.expires_at, 0))
 
-    def _failed(self, place: _Place, claim: Claim, error: BaseException) -> None:
+    def _failed(self, place: LocalPlace, claim: Claim, error: BaseException) -> None:
         if isinstance(error, BackendError) and error.definite:
             self._pass_turn(claim.key, place)
             return
@@ -205,27 +185,40 @@ class LocalQueue(InspectedQueue):
         if place is not None and place.holder == claim.owner and place.expires_at <= time.monotonic():
             self._end_lease(claim.key, place)
 
-    def _end_lease(self, key: str, place: _Place) -> None:
+    def _end_lease(self, key: str, place: LocalPlace) -> None:
         """The lease ended without a release: keep no more than a late one would need."""
         if place.remote is not None and place.remote.claim.owner != place.holder:
             self._remember(place.holder, place.remote.claim)
         self._pass_turn(key, place)
 
-    def _pass_turn(self, key: str, place: _Place) -> None:
+    def _pass_turn(self, key: str, place: LocalPlace) -> None:
         """Nothing of this process stays on the server for `key`: let the next waiter go there."""
         if place.timer is not None:
             place.timer.cancel()
             place.timer = None
         while place.waiters:
-            _, (claim, future) = place.waiters.popitem(last=False)
-            if not future.done():
+            owner, (claim, future) = place.waiters.popitem(last=False)
+            if future.done():
+                continue
+            if type(claim) is Claim:
+                if place.asking:
+                    place.waiters[owner] = claim, future
+                    place.waiters.move_to_end(owner, last=False)
+                    break
                 place.turn_of(claim)
                 future.set_result(None)
                 return
+            # Those who hold it beside each other go to the server together; who wants it alone follows when
+            # they have it: the requests of one process may overtake each other.
+            place.asking += 1
+            future.set_result(None)
+        if place.asking:
+            place.turn_of(NOBODY)
+            return
         if self._places.get(key) is place:
             del self._places[key]
 
-    def _watch_lease(self, key: str, place: _Place) -> None:
+    def _watch_lease(self, key: str, place: LocalPlace) -> None:
         """While somebody waits here, notice a lease that ended without a release."""
         if place.timer is not None:
             place.timer.cancel()
@@ -234,7 +227,7 @@ class LocalQueue(InspectedQueue):
             delay = max(0.0, place.expires_at - time.monotonic()) + 0.005
             place.timer = asyncio.get_running_loop().call_later(delay, self._lease_due, key, place)
 
-    def _lease_due(self, key: str, place: _Place) -> None:
+    def _lease_due(self, key: str, place: LocalPlace) -> None:
         place.timer = None
         if place.expires_at > time.monotonic():
             self._watch_lease(key, place)
@@ -243,16 +236,18 @@ class LocalQueue(InspectedQueue):
 
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
         states = [LeaseState.LOST] * len(grants)
-        asked: list[tuple[int, _Place, Grant]] = []
+        asked: list[tuple[int, LocalPlace | None, Grant]] = []
         for index, grant in enumerate(grants):
             place = self._places.get(grant.claim.key)
             if place is not None and place.holder == grant.claim.owner and place.remote is not None:
                 asked.append((index, place, place.remote))
+            elif type(grant.claim) is not Claim:
+                asked.append((index, None, grant))
         noted = time.monotonic()
         answers = await self._backend.renew([remote for _, _, remote in asked])
         for (index, place, remote), state in zip(asked, answers, strict=True):
             states[index] = state
-            if place.remote is not remote:
+            if place is None or place.remote is not remote:
                 continue
             if state is LeaseState.RENEWED:
                 place.doubtful = False

@@ -18,7 +18,7 @@ from asyncdlock._arguments import (
 )
 from asyncdlock._core import Core, OnLost
 from asyncdlock._deadlines import Deadlines
-from asyncdlock._grants import Grants
+from asyncdlock._grants import Grants, Verb
 from asyncdlock._hold import Hold
 from asyncdlock._holding import Holding, caller
 from asyncdlock._local_queue import LocalQueue
@@ -27,6 +27,8 @@ from asyncdlock._url import take_from_query
 from asyncdlock.backend import Backend, Inspectable, open_backend
 from asyncdlock.errors import AcquireTimeout, LockError
 from asyncdlock.handle import Handle
+from asyncdlock.kinds.semaphore import Semaphore
+from asyncdlock.kinds.shared import SharedHolders, Upgrades
 from asyncdlock.metrics import metrics_of
 from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, NamedOwner, new_claim, owners
 
@@ -107,6 +109,7 @@ class LockClient(Operating):
         self._new_owner = owners().__next__
         self._grants = Grants(self._core, self._new_owner)
         self._deadlines = Deadlines()
+        self._upgrades = Upgrades()
         self._valid_ttl = math.nan  # the last one that passed: most programs use one
 
     @property
@@ -126,21 +129,28 @@ class LockClient(Operating):
         timeout: float | None = None,
         renew: bool = True,
         max_hold: float | None = None,
+        shared: bool = False,
         label: str | None = None,
     ) -> Handle:
         """Wait for the lock and return a handle that holds it.
 
         With `renew` the lease is extended in the background until it is released or lost, or until
-        `max_hold` seconds have passed. `label` is shown by `inspect`. A wait that is cancelled or times out
-        leaves nothing behind.
+        `max_hold` seconds have passed. With `shared` others may hold it at the same time who asked for that,
+        too: many readers or one writer, in the order of arrival. `inspect` shows `label`. A wait that is
+        cancelled or times out leaves nothing behind.
 
         :raises AcquireTimeout: not granted within `timeout` seconds.
         :raises InvalidKey: the key is empty, too long or contains NUL.
         :raises ValueError: the backend cannot do this `ttl`.
         :raises QueueFull: the lock has `max_waiters` waiters already.
         :raises BackendError: the lock server failed.
-        :raises LockError: the client is closed, or belongs to another event loop or process.
+        :raises LockError: the client is closed, or belongs to another event loop or process; the backend has
+            no shared locks; or this task holds the key shared and would wait for itself.
         """
+        if shared:
+            return await self._readers().acquire(
+                key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label
+            )
         claim = self._claim(key, ttl, max_hold, label)
         if timeout is not None:
             check_timeout(timeout)
@@ -199,13 +209,22 @@ class LockClient(Operating):
         ttl: float = 10.0,
         renew: bool = True,
         max_hold: float | None = None,
+        shared: bool = False,
         label: str | None = None,
     ) -> Handle | None:
-        """One attempt that never waits for another holder; `None` when there is one.
+        """One attempt that never waits for another holder; `None` when there is one, or when others wait.
 
         :raises InvalidKey, ValueError, BackendError, LockError: as `acquire` does.
         """
+        if shared:
+            return await self._readers().try_acquire(
+                key, ttl=ttl, renew=renew, max_hold=max_hold, label=label
+            )
         claim = self._claim(key, ttl, max_hold, label)
+        return await self._attempt(self._backend.try_acquire, claim, renew, max_hold)
+
+    async def _attempt(self, verb: Verb, claim: Claim, renew: bool, max_hold: float | None) -> Handle | None:
+        """What `verb` makes of `claim`; cancelled or failed, the claim is given back in the background."""
         callers = self._callers
         task = callers.current()
         asked = task.cancelling()
@@ -215,7 +234,7 @@ class LockClient(Operating):
         called = time.monotonic()
         callers.inside[task] = asked
         try:
-            grant = await self._grants.win(self._backend.try_acquire, claim)
+            grant = await self._grants.win(verb, claim)
         except BaseException as error:
             self._failed(task, claim, error)
             raise
@@ -233,6 +252,7 @@ class LockClient(Operating):
         timeout: float | None = None,
         renew: bool = True,
         max_hold: float | None = None,
+        shared: bool = False,
         label: str | None = None,
     ) -> Hold:
         """`async with client.hold(key) as handle:` runs the body while the lock is held.
@@ -245,7 +265,18 @@ class LockClient(Operating):
         :raises LockError: the object that this returns is in use already.
         :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError: as `acquire` does.
         """
-        return Hold(self, key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label)
+        taking = self._readers() if shared else self
+        return Hold(taking, key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label)
+
+    def semaphore(self, key: str, *, permits: int) -> Semaphore:
+        """At most `permits` holders of `key` at a time: an object with `acquire`, `try_acquire` and `hold`.
+
+        :raises InvalidKey, ValueError: the key or the number cannot be used.
+        :raises LockError: the backend has no semaphores.
+        """
+        if not self.capabilities.semaphore:
+            raise LockError(f"{self._backend.name} has no semaphores; redis-queue, etcd and zookeeper do")
+        return Semaphore(self, key, permits)
 
     async def aclose(self) -> None:
         """Give back what is held, finish clean-up in the background, close connections.
@@ -289,7 +320,14 @@ class LockClient(Operating):
     ) -> None:
         await self.aclose()
 
-    def _claim(self, key: str, ttl: float, max_hold: float | None, label: str | None) -> Claim:
+    def _readers(self) -> SharedHolders:
+        if not self.capabilities.shared:
+            raise LockError(f"{self._backend.name} has no shared locks; redis-queue, etcd and zookeeper do")
+        return SharedHolders(self, 0)
+
+    def _claim(
+        self, key: str, ttl: float, max_hold: float | None, label: str | None, *, exclusive: bool = True
+    ) -> Claim:
         if max_hold is not None:
             check_max_hold(max_hold)
         if self._prefix:
@@ -300,6 +338,8 @@ class LockClient(Operating):
         if ttl != self._valid_ttl or ttl is True:
             check_ttl(ttl, self._backend)
             self._valid_ttl = ttl
+        if exclusive and self._upgrades.possible:
+            self._upgrades.refuse(key)
         owner = self._new_owner()
         if label is not None:
             check_label(label)

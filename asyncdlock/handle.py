@@ -5,7 +5,7 @@ import time
 
 from asyncdlock._holding import HELD, NOT_OWNED, Holding
 from asyncdlock.errors import BackendError
-from asyncdlock.types import LeaseState, label_of, validity
+from asyncdlock.types import LeaseState, SharedClaim, label_of, validity
 
 
 class Handle:
@@ -40,7 +40,11 @@ class Handle:
 
     @property
     def fence(self) -> int:
-        """The fencing token: larger than that of every earlier grant of this key."""
+        """The fencing token: larger than that of every earlier grant of this key.
+
+        Of holders at the same time (`shared`) each has its own; all lie above every writer before and below
+        every writer after them.
+        """
         return self._holding.grant.fence
 
     @property
@@ -51,6 +55,11 @@ class Handle:
     def label(self) -> str:
         """What `inspect` shows of this holder."""
         return label_of(self.owner) or self._holding.core.label
+
+    @property
+    def shared(self) -> bool:
+        """Whether others may hold the key at the same time: a shared lock, or a permit of a semaphore."""
+        return isinstance(self._holding.grant.claim, SharedClaim)
 
     @property
     def acquired_at(self) -> float:

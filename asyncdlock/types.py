@@ -2,7 +2,7 @@
 
 import enum
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -39,6 +39,30 @@ class Claim(NamedTuple):
     def session(self) -> str:
         """The part of the owner that all claims of one client share."""
         return self.owner[:SESSION_CHARS]
+
+    def again(self, owner: str) -> "Claim":
+        """A new attempt of the same kind."""
+        return Claim(self.key, owner, self.ttl)
+
+
+class SharedClaim(Claim):
+    """An attempt to hold a key beside others: as a reader, or with a permit of a semaphore.
+
+    Made of the same three fields, so that whatever takes a claim apart takes this one too; a type of its own,
+    so that a plain lock pays one comparison for its existence. Only a backend whose capabilities say
+    `shared` or `semaphore` gets one.
+    """
+
+    permits: int
+    """How many may hold the key at once; 0: a reader, of whom there may be any number."""
+
+    def __new__(cls, key: str, owner: str, ttl: float, permits: int = 0) -> "SharedClaim":
+        claim = super().__new__(cls, key, owner, ttl)
+        claim.permits = permits
+        return claim
+
+    def again(self, owner: str) -> "SharedClaim":
+        return SharedClaim(self.key, owner, self.ttl, self.permits)
 
 
 class Grant(NamedTuple):
@@ -106,8 +130,20 @@ class LockInfo:
     """Of the grant; tasks that pass a lock on within their process use the next ones, up to `last_fence`."""
     last_fence: int | None = None
     """The highest that the holder's process may use: every later grant of the server is above it."""
+    beside: tuple[Waiter, ...] = ()
+    """Who else holds it at the same time: readers, or the holders of a semaphore's permits."""
     waiters: tuple[Waiter, ...] = ()
     """In the order in which they will be served, as far as there is one."""
+
+
+def holding_together(permits: Sequence[int | None]) -> int:
+    """How many at the head of a queue hold it; each wants it alone (`None`) or as one of so many (0: any)."""
+    if not permits or permits[0] is None:
+        return min(1, len(permits))
+    for index, most in enumerate(permits):
+        if most is None or (most and index >= most):
+            return index
+    return len(permits)
 
 
 class LeaseState(enum.Enum):
@@ -129,7 +165,7 @@ class Capabilities:
     """Waiters are served in the order in which the server saw them."""
     push_wakeup: bool
     """A release wakes the next waiter; nobody polls."""
-    shared: bool
+    interprocess: bool
     """Excludes other processes, not only tasks of this one."""
     min_ttl: float
     """The shortest `ttl` that the backend accepts, in seconds."""
@@ -137,6 +173,10 @@ class Capabilities:
     """`ttl` must be a multiple of this, in seconds; 0 takes any."""
     fence_floor: bool = False
     """`LockClient.raise_fence` can lift the counter above what a resource has seen."""
+    shared: bool = False
+    """Many readers or one writer: `acquire(key, shared=True)`."""
+    semaphore: bool = False
+    """At most N at a time: `LockClient.semaphore`."""
     inspection: bool = False
     """`LockClient.inspect`, `force_release` and `keys` work."""
 

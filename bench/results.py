@@ -8,6 +8,7 @@ from bench.claims import CLAIMS, Table
 from bench.contest import LONGER_BEYOND
 from bench.figures import remark
 from bench.save import save
+from harness.report.svg import Scale, text
 
 _COLUMNS = (
     ("sections/s", "sections_per_s", "{:,.0f}"),
@@ -19,6 +20,12 @@ _COLUMNS = (
     ("commands", "commands_per_section", "{:.2f}"),
     ("client CPU µs", "client_cpu_us", "{:.1f}"),
     ("server CPU µs", "server_cpu_us", "{:.1f}"),
+)
+_PANEL, _NAMES, _BAR, _ROW, _TITLE = 560, 230, 240, 20, 40
+_STYLE = (
+    "text{font:11px system-ui,sans-serif;fill:#1b1f24}.t{font-size:14px;font-weight:600}.w{font-weight:600}"
+    ".ground{fill:#fff}.ours{fill:#2a6fdb}.other{fill:#b0b0b0}"
+    "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.ground{fill:#0d1117}.other{fill:#6e7681}}"
 )
 
 
@@ -70,32 +77,29 @@ def _claims(workloads: Mapping[str, Table]) -> Iterator[str]:
 
 def _draw(outcome: Mapping[str, Any], path: Path) -> None:
     """Sections per second by subject, one panel per workload, on a logarithmic scale."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "asyncdlock"
-    from matplotlib import pyplot
-
     place, workloads = next(iter(outcome["figures"].items()))
-    columns = 2
-    rows = -(-len(workloads) // columns)
-    figure, axes = pyplot.subplots(
-        rows, columns, figsize=(12, 2.6 * rows), squeeze=False, layout="constrained"
-    )
-    for axis, (work, subjects) in zip(axes.flat, workloads.items(), strict=False):
-        ordered = sorted(subjects.items(), key=lambda item: item[1]["sections_per_s"])
-        names = [name for name, _ in ordered]
-        rates = [figures["sections_per_s"] for _, figures in ordered]
-        colours = ["#2a6fdb" if name.startswith("asyncdlock") else "#b0b0b0" for name in names]
-        bars = axis.barh(names, rates, color=colours)
-        axis.bar_label(bars, [f"{rate:,.0f}/s" for rate in rates], padding=3, fontsize=8)
-        axis.set_xscale("log")
-        axis.set_xlim(right=max(rates) * 8)
-        axis.set_title(work, fontsize=10)
-        axis.tick_params(labelsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-    for axis in list(axes.flat)[len(workloads) :]:
-        axis.set_visible(False)
-    figure.suptitle(f"Critical sections per second ({place}; {outcome['environment']['server']})")
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    where = f"{place}; {outcome['environment']['server']}"
+    parts = [text(16, 24, f"Critical sections per second, on a logarithmic scale ({where})", "t")]
+    tops = [_TITLE, _TITLE]
+    for number, (work, subjects) in enumerate(workloads.items()):
+        column = number % 2
+        parts += _panel(work, subjects, _PANEL * column, tops[column])
+        tops[column] += _ROW * (len(subjects) + 2)
+    size = f"{2 * _PANEL} {max(tops)}"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" role="img"><style>{_STYLE}</style>'
+    path.write_text(f'{head}<rect class="ground" width="100%" height="100%"/>{"".join(parts)}</svg>\n')
+
+
+def _panel(work: str, subjects: Table, left: float, top: float) -> list[str]:
+    rates = {name: figures["sections_per_s"] for name, figures in subjects.items()}
+    length = Scale(min(rates.values()) / 3, max(rates.values()), 0, _BAR, log=True)
+    parts = [text(left + _NAMES, top + 14, work, "w")]
+    for row, (name, rate) in enumerate(sorted(rates.items(), key=lambda item: -item[1]), 1):
+        y, width = top + _ROW * row, length(rate)
+        kind = "ours" if name.startswith("asyncdlock") else "other"
+        parts += [
+            text(left + _NAMES - 6, y + 14, name, "", "end"),
+            f'<rect class="{kind}" x="{left + _NAMES}" y="{y + 3}" width="{width:.1f}" height="14"/>',
+            text(left + _NAMES + width + 5, y + 14, f"{rate:,.0f}/s"),
+        ]
+    return parts

@@ -1,9 +1,10 @@
 """Keeps what a benchmark measured: JSON with every figure, and a table to read."""
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from harness.report.compact_json import compact_json
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -12,7 +13,7 @@ def save(name: str, outcome: Mapping[str, Any], lines: Iterable[str], folder: Pa
     """Write `NAME.json` and `NAME.md` into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     data, table = folder / f"{name}.json", folder / f"{name}.md"
-    data.write_text(json.dumps(outcome, indent=1) + "\n")
+    data.write_text(compact_json(dict(outcome)) + "\n")
     table.write_text("\n".join(lines) + "\n")
     return [data, table]
 

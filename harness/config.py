@@ -30,6 +30,8 @@ class RunConfig:
     arrivals: str = "constant"
     keys: int = 1
     key_distribution: str = "uniform"
+    kind: str = "exclusive"
+    """What is taken: `exclusive`, `shared:SHARE` (of readers) or `semaphore:N`."""
     ttl: float = 10.0
     work: float = 0.0
     pause: float = 0.0

@@ -25,6 +25,9 @@ import pytest_asyncio
 import uvloop
 from hypothesis import settings
 
+# As `python -m harness` does, and before anything imports gRPC.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 from harness import servers
 from harness.servers.catalogue import INSTALLATIONS, LockServer
 

@@ -14,6 +14,7 @@ PACKAGES = ("asyncdlock", "harness", "bench", "tests", "examples")
 LAYERS = [
     {"asyncdlock._process"},
     {"asyncdlock.types", "asyncdlock.errors"},
+    {"asyncdlock._local_place"},
     {"asyncdlock._backoff", "asyncdlock._fence_memory", "asyncdlock._options", "asyncdlock.metrics"},
     {"asyncdlock._url"},
     {"asyncdlock.backend"},
@@ -28,6 +29,8 @@ LAYERS = [
     {"asyncdlock._core"},
     {"asyncdlock._grants", "asyncdlock.handle"},
     {"asyncdlock._hold", "asyncdlock._operating"},
+    {"asyncdlock.kinds", "asyncdlock.kinds.shared"},
+    {"asyncdlock.kinds.semaphore"},
     {"asyncdlock.client"},
     {"asyncdlock.reentrant", "asyncdlock._inside"},
     {"asyncdlock"},
@@ -113,6 +116,36 @@ def test_the_harness_knows_neither_benchmarks_nor_tests() -> None:
 def test_benchmarks_and_examples_do_not_need_the_tests() -> None:
     users = [name for name in sources() if within(name, "bench") or within(name, "examples")]
     assert violations(users, ("tests",)) == []
+
+
+SHARED_NAMES = {
+    "Address": "of a lock server in a URL, and of the resource",
+    "Arrivals": "the stream of them that contenders take from, and `arrivals` in a summary",
+    "Backend": "the protocol that a backend fulfils, and `backend` in a summary",
+    "Connection": "the resource's own end of one, and a client's",
+    "Hold": "the context of `hold()`, and from when until when a holder had the lock, in a history",
+    "Mark": "the highest fence that a guard has seen, at S3 and at the resource; a mark of a timeline",
+    "Metrics": "of the library and of the resource",
+    "Pauses": "as they are counted, and `pauses` in a summary",
+    "Reply": "of the resource: to a fenced write, and to any request",
+    "State": "of a holding, and of a key at the resource",
+    "Value": "a guard's answer, and a key's value in a history",
+}
+"""Classes that still share a name, each with what it means. A new one finds a name of its own."""
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """But for those of different backends, which know nothing of each other and are read one at a time."""
+    places: dict[str, list[str]] = {}
+    for module in modules("asyncdlock", "harness"):
+        house = (
+            ".".join(module.split(".")[:3]) if within(module, "asyncdlock.backends") else "everywhere else"
+        )
+        for node in ast.walk(ast.parse(sources()[module].read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(f"{node.name} in {house}", []).append(module)
+    shared = {name: where for name, where in places.items() if len(where) > 1}
+    assert {name: shared[name] for name in shared if name.partition(" ")[0] not in SHARED_NAMES} == {}
 
 
 @pytest.mark.parametrize("level", range(len(LAYERS)))

@@ -16,6 +16,8 @@ from asyncdlock.types import (
     Grant,
     LeaseState,
     LockInfo,
+    NamedOwner,
+    SharedClaim,
     Waiter,
     label_of,
     new_grant,
@@ -24,43 +26,69 @@ from asyncdlock.types import (
 
 
 class _Lock:
-    """One key: who holds it until when, who waits, and the fence counter."""
+    """One key: who holds it until when, alone or beside others, who waits, and the fence counter."""
 
-    __slots__ = ("expires_at", "fence", "granted", "label", "owner", "timer", "waiters")
+    __slots__ = ("expires_at", "fence", "granted", "label", "owner", "sharers", "timer", "waiters")
 
     def __init__(self) -> None:
         self.owner: str | None = None
         self.label = ""
         self.granted: Grant | None = None
         self.expires_at = 0.0
+        self.sharers: dict[str, float] = {}
+        """Who holds it beside others, and until when."""
         self.fence = 0
         self.timer: asyncio.TimerHandle | None = None
         self.waiters: OrderedDict[str, tuple[Claim, int, asyncio.Future[Grant], str]] = OrderedDict()
 
     def grant(self, claim: Claim, reserve: int, label: str) -> Grant:
         now = time.monotonic()
-        self.owner = claim.owner
         self.label = label
-        self.expires_at = now + claim.ttl
+        if isinstance(claim, SharedClaim):
+            self.owner = None
+            owner = claim.owner
+            self.sharers[NamedOwner.of(owner, label_of(owner) or label)] = now + claim.ttl
+        else:
+            self.owner = claim.owner
+            self.expires_at = now + claim.ttl
         fence = self.fence + 1
         self.fence = fence + reserve
         grant = self.granted = new_grant((claim, fence, now + validity(claim.ttl), reserve))
         return grant
 
     def is_free(self) -> bool:
-        return self.owner is None or self.expires_at <= time.monotonic()
+        if self.owner is not None and self.expires_at > time.monotonic():
+            return False
+        return not self.sharers or not self.shared_by()
+
+    def shared_by(self) -> int:
+        """How many hold it beside each other."""
+        now = time.monotonic()
+        for owner in [owner for owner, ends in self.sharers.items() if ends <= now]:
+            del self.sharers[owner]
+        return len(self.sharers)
+
+    def admits(self, claim: Claim) -> bool:
+        """Whether `claim` may hold it now, if it is the next in turn."""
+        if not isinstance(claim, SharedClaim) or not self.sharers:
+            return self.is_free()
+        return claim.permits == 0 or self.shared_by() < claim.permits
 
     def serve(self) -> None:
-        """Grant a free lock to the next waiter; else come back when the holder's lease ends."""
+        """Let in the next waiters for as long as they may; else come back when a lease ends."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        while self.waiters and self.is_free():
-            _, (claim, reserve, future, label) = self.waiters.popitem(last=False)
+        while self.waiters:
+            owner, (claim, reserve, future, label) = next(iter(self.waiters.items()))
             if not future.done():
+                if not self.admits(claim):
+                    break
                 future.set_result(self.grant(claim, reserve, label))
+            del self.waiters[owner]
         if self.waiters:
-            delay = max(0.0, self.expires_at - time.monotonic())
+            ends = min(self.sharers.values(), default=self.expires_at)
+            delay = max(0.0, ends - time.monotonic())
             self.timer = asyncio.get_running_loop().call_later(delay, self.serve)
 
 
@@ -75,9 +103,11 @@ class MemoryBackend:
         fencing=True,
         fifo=True,
         push_wakeup=True,
-        shared=False,
+        interprocess=False,
         min_ttl=0.01,
         fence_floor=True,
+        shared=True,
+        semaphore=True,
         inspection=True,
     )
     local_queue = False
@@ -93,7 +123,7 @@ class MemoryBackend:
         lock = self._locks.get(claim.key)
         if lock is None:
             lock = self._locks[claim.key] = _Lock()
-        if lock.is_free() and not lock.waiters:
+        if not lock.waiters and lock.admits(claim):
             return lock.grant(claim, reserve, self.label)
         future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
         lock.waiters[claim.owner] = claim, reserve, future, self.label
@@ -105,7 +135,7 @@ class MemoryBackend:
         lock = self._locks.get(claim.key)
         if lock is None:
             lock = self._locks[claim.key] = _Lock()
-        return lock.grant(claim, 0, self.label) if lock.is_free() and not lock.waiters else None
+        return lock.grant(claim, 0, self.label) if not lock.waiters and lock.admits(claim) else None
 
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
         self.commands += 1
@@ -113,9 +143,14 @@ class MemoryBackend:
 
     def _renew(self, claim: Claim) -> LeaseState:
         lock = self._locks.get(claim.key)
-        if lock is None or lock.owner != claim.owner or lock.is_free():
+        if lock is None or lock.is_free():
             return LeaseState.LOST
-        lock.expires_at = time.monotonic() + claim.ttl
+        if claim.owner in lock.sharers:
+            lock.sharers[claim.owner] = time.monotonic() + claim.ttl
+        elif lock.owner == claim.owner:
+            lock.expires_at = time.monotonic() + claim.ttl
+        else:
+            return LeaseState.LOST
         return LeaseState.RENEWED
 
     async def release(self, claim: Claim) -> bool:
@@ -124,7 +159,8 @@ class MemoryBackend:
         if lock is None:
             return False
         lock.waiters.pop(claim.owner, None)
-        owned = lock.owner == claim.owner and not lock.is_free()
+        owned = not lock.is_free() and (lock.owner == claim.owner or claim.owner in lock.sharers)
+        lock.sharers.pop(claim.owner, None)
         if lock.owner == claim.owner:
             lock.owner = None
         lock.serve()
@@ -141,6 +177,18 @@ class MemoryBackend:
             for claim, _, future, label in lock.waiters.values()
             if not future.done()
         )
+        if lock.shared_by():
+            first, *others = [Waiter(owner=one, label=label_of(one)) for one in lock.sharers]
+            left = next(iter(lock.sharers.values())) - time.monotonic()
+            return LockInfo(
+                key=key,
+                held=True,
+                owner=first.owner,
+                label=first.label,
+                lease_left=left,
+                beside=tuple(others),
+                waiters=waiters,
+            )
         granted = lock.granted
         if lock.owner is None or granted is None or lock.is_free():
             return LockInfo(key=key, held=False, waiters=waiters)
@@ -159,8 +207,9 @@ class MemoryBackend:
 
     async def force_release(self, key: str, above: int) -> bool:
         lock = self._locks.setdefault(key, _Lock())
-        held = lock.owner is not None and not lock.is_free()
+        held = not lock.is_free()
         lock.owner = None
+        lock.sharers.clear()
         lock.fence = max(lock.fence, above) + 1
         lock.serve()
         return held

@@ -14,7 +14,7 @@ from harness.config import UsageError
 from harness.experiments import storm
 from harness.lab.evidence import exit_code, repeat_command, write_evidence
 from harness.lab.lab import Lab
-from harness.lab.outcome import FAILED, SKIPPED, Case, Outcome
+from harness.lab.outcome import FAILED, SKIPPED, Case, ExperimentResult
 from harness.lab.present import print_all, print_list, print_opening, print_outcome
 from harness.lab.registry import Experiment, experiments, find
 from harness.lab.track import NeverHappened
@@ -80,7 +80,7 @@ def _check_runs(runs: int | None, chosen: Sequence[Experiment]) -> None:
 
 async def perform(
     experiment: Experiment, console: Console, *, out: Path, quick: bool, seed: int, runs: int | None = None
-) -> tuple[Outcome, Path]:
+) -> tuple[ExperimentResult, Path]:
     """Run one experiment, print what it found and write its folder.
 
     A cancellation ends every process that was started; what was written until then stays.
@@ -106,7 +106,7 @@ async def perform(
     return outcome, folder
 
 
-async def _outcome(experiment: Experiment, lab: Lab) -> Outcome:
+async def _outcome(experiment: Experiment, lab: Lab) -> ExperimentResult:
     """What it found; where it could not even begin, why not."""
     try:
         return await experiment.run(lab)
@@ -114,7 +114,7 @@ async def _outcome(experiment: Experiment, lab: Lab) -> Outcome:
         observed, reason = SKIPPED, str(missing)
     except (ServerError, LockError, NeverHappened, aiohttp.ClientError, OSError, TimeoutError) as error:
         observed, reason = FAILED, " ".join(f"{type(error).__name__}: {error}".split())
-    return Outcome(
+    return ExperimentResult(
         cases=[Case(name=experiment.name, expected="an answer", observed=observed, reason=reason)],
         answer=f"It could not be run: {reason}",
     )

@@ -7,6 +7,7 @@ from typing import TypeVar
 from harness.config import RunConfig
 from harness.durations import parse_duration, parse_positive_duration
 from harness.judge.thresholds import Threshold
+from harness.load.kinds import Kind
 
 T = TypeVar("T")
 
@@ -78,6 +79,11 @@ def key_distribution(text: str) -> str:
     except ValueError:
         pass
     raise ValueError(f"{text!r} is not a key distribution: write uniform, zipf, or zipf:1.2")
+
+
+def lock_kind(text: str) -> str:
+    Kind.parse(text)
+    return text
 
 
 def option(text: str) -> str:
@@ -152,6 +158,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
     holder = parser.add_argument_group("what a contender does")
+    holder.add_argument(
+        "--kind",
+        type=typed(lock_kind),
+        default=default.kind,
+        metavar="exclusive|shared:SHARE|semaphore:N",
+        help="take the lock alone; or a share of the arrivals as readers, who do not write; or one of N "
+        "permits (default %(default)s)",
+    )
     holder.add_argument(
         "--ttl",
         type=typed(parse_positive_duration),

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
+import asyncdlock
 from harness import exits
 from harness.config import UsageError
 
@@ -100,10 +101,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.USAGE
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and not _is_ours(error):
+            print(f"harness: {error.name} is missing: pip install 'asyncdlock[harness]'", file=sys.stderr)
+            return exits.USAGE
         if not isinstance(error, _expected()):
             return _crashed(error)
         print(f"harness: {error}", file=sys.stderr)
         return exits.USAGE
+
+
+def _is_ours(error: ModuleNotFoundError) -> bool:
+    """Whether it is a part of the program itself that is missing, not a package that it needs."""
+    return (error.name or "harness").partition(".")[0] in ("harness", "asyncdlock")
 
 
 def _crashed(error: Exception) -> int:
@@ -162,13 +171,15 @@ def _command_list() -> str:
 def _parser(prog: str, command: Command, epilog: str = "") -> "Parser":
     examples = "\n".join(["examples:", *(f"  {example}" for example in command.examples)])
     parts = [examples if command.examples else "", epilog, _ENVIRONMENT]
-    return Parser(
+    parser = Parser(
         prog=prog,
         description=command.summary,
         epilog="\n\n".join(part for part in parts if part),
         formatter_class=_Help,
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"asyncdlock {asyncdlock.__version__}")
+    return parser
 
 
 _ENVIRONMENT = (
@@ -202,7 +213,7 @@ class Parser(argparse.ArgumentParser):
         for action in self._actions:
             option = next((name for name in action.option_strings if name.startswith("--")), None)
             variable = f"HARNESS_{option[2:].upper().replace('-', '_')}" if option else ""
-            if option is None or option == "--help" or variable not in environment:
+            if option is None or option in ("--help", "--version") or variable not in environment:
                 continue
             value = environment[variable]
             used[option] = variable

@@ -9,17 +9,15 @@ the time.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from harness import servers
-from harness.faults import FakeClock
-from harness.lab import FENCES, Actor, Lab, Plan, Scene
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer, count
+from harness.lab import FENCES, Actor, Lab, Scene
+from harness.lab.clocks import open_clocked_nodes
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, about, answer, count
 from harness.lab.registry import experiment
 from harness.lab.verdict import HOLDERS
-from harness.resource.process import Fence
 
 TTL = 3.0
 MARGIN = 0.04  # of the TTL, before the end of its lease, A writes
@@ -72,7 +70,7 @@ MORE_SKEWS = (
     "percent. A majority that runs faster than that ends leases under their holder, and without a fence two "
     "write. Fences come from counters, not clocks: with the fence on no stale write is ever accepted.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     skews = SKEWS if lab.quick else SKEWS + MORE_SKEWS
     plans = []
     for skew in skews:
@@ -81,34 +79,18 @@ async def run(lab: Lab) -> Outcome:
         # Where the lock is enough the fence has nothing to do: left out when time is short.
         for fence in FENCES[:1] if lab.quick and skew.safe else FENCES:
             expected = "ok" if skew.safe or fence == "on" else "violated"
-            name = f"{skew}, fence {fence}"
-            plans.append(Plan(name, expected, partial(_case, lab, name, skew, wrong, fence, expected)))
+            play = partial(_case, lab, skew, wrong)
+            plans.append(lab.fenced(str(skew), fence, play, ttl=TTL, expected=expected))
     cases = await lab.cases(plans)
     lab.picture(*(f"{SHOWN}, fence {fence}" for fence in FENCES))
-    return Outcome(cases=cases, answer=conclude(cases), figures={"ttl_s": TTL, "allowance": "1 % and 2 ms"})
+    return ExperimentResult(
+        cases=cases, answer=conclude(cases), figures={"ttl_s": TTL, "allowance": "1 % and 2 ms"}
+    )
 
 
-@contextlib.asynccontextmanager
-async def _nodes(lab: Lab, skew: Skew, wrong: Sequence[int]) -> AsyncIterator[servers.RedisNodes]:
-    """Valkey nodes, each with a clock of its own. Debian's redis-server hangs under libfaketime."""
-    with contextlib.ExitStack() as stack:
-        rates = [skew.rate if number in wrong else 1.0 for number in range(skew.nodes)]
-        clocks = [stack.enter_context(FakeClock(rate=rate)) for rate in rates]
-
-        def build() -> servers.RedisNodes:
-            return servers.RedisNodes(
-                [servers.RedisNode(flavour="valkey", environment=clock.environment) for clock in clocks]
-            )
-
-        async with contextlib.AsyncExitStack() as running:
-            async with lab.loading.one():
-                nodes = await running.enter_async_context(servers.running(build))
-            yield nodes
-
-
-async def _case(lab: Lab, name: str, skew: Skew, wrong: Sequence[int], fence: Fence, expected: str) -> Case:
-    scene = lab.scene(name, await lab.resource(fence), ttl=TTL)
-    async with _nodes(lab, skew, wrong) as nodes:
+async def _case(lab: Lab, skew: Skew, wrong: Sequence[int], scene: Scene) -> Case:
+    rates = [skew.rate if number in wrong else 1.0 for number in range(skew.nodes)]
+    async with open_clocked_nodes(lab, rates) as (nodes, _):
         url = nodes.url if skew.nodes > 1 else nodes[0].url
         async with scene.actor("A", url) as a, scene.actor("B", url) as b:
             await scene.begin()
@@ -117,7 +99,7 @@ async def _case(lab: Lab, name: str, skew: Skew, wrong: Sequence[int], fence: Fe
                 overtaken = asyncio.Event()
                 left, late = await asyncio.gather(_take(b, a, overtaken), _use(a, overtaken))
                 await a.leave()
-    return await _judged(scene, skew, expected, left, late)
+    return await _judged(scene, skew, left, late)
 
 
 def _clocks_noted(scene: Scene, wrong: Sequence[int], rate: float) -> contextlib.AbstractContextManager[None]:
@@ -160,7 +142,7 @@ async def _use(a: Actor, overtaken: asyncio.Event) -> bool:
     return late
 
 
-async def _judged(scene: Scene, skew: Skew, expected: str, left: float, late: bool) -> Case:
+async def _judged(scene: Scene, skew: Skew, left: float, late: bool) -> Case:
     first, second = (track.expect("granted") for track in scene.tracks)
     facts: dict[str, Fact] = {
         "B granted after": f"{(second.at - first.at) / 1e9:.2f} s",
@@ -179,30 +161,28 @@ async def _judged(scene: Scene, skew: Skew, expected: str, left: float, late: bo
         "fences rose": second.details["fence"] > first.details["fence"],
     }
     but = () if skew.safe else (HOLDERS,)
-    return await scene.judge(expected, facts=facts, shown=shown, story=skew == SHOWN, but=but)
+    return await scene.judge(facts=facts, shown=shown, story=skew == SHOWN, but=but)
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
-    off, on = ([case for case in cases if case.name.endswith(f"fence {fence}")] for fence in FENCES)
+    off, on = about(cases, "fence off"), about(cases, "fence on")
     safe = [case for case in off if case.expected == "ok"]
     unsafe = [case for case in off if case.expected == "violated"]
-    slow = [case for case in safe if "× 0." in case.name]
     return answer(
         f"Within the allowance of one percent, or with a minority of wrong clocks, "
         f"{count(safe, 'ok')} cases kept B out while A's lease was good. Beyond it two wrote in "
         f"{count(unsafe, 'violated')}. With the fence on the value stayed intact in {count(on, 'ok')}.",
-        Claim(
+        Conclusion(
             "By one percent, then, and a minority by as much as it likes: that is what the allowance "
-            "and the majority promise." + (" Slow clocks cost only patience." if slow else ""),
+            "and the majority promise." + (" Slow clocks cost only patience." if about(safe, "× 0.") else ""),
             safe,
         ),
-        Claim(
+        Conclusion(
             "Beyond that B was granted a lock whose holder had most carefully made sure that its lease "
             "was good, by a clock that was right. No pause was needed, and no amount of looking at the "
             "lease would have helped. A single Redis fares as a Redlock whose majority is wrong: it has "
             "one clock to trust instead of three.",
             unsafe,
         ),
-        Claim("A counter that is raised with every grant does not care what time it is.", on),
+        Conclusion("A counter that is raised with every grant does not care what time it is.", on),
     )

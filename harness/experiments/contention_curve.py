@@ -2,15 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from harness.lab import Lab, Plan
-from harness.lab.outcome import OTHERWISE, Case, Claim, Fact, Outcome, answer
+from harness.lab.outcome import OTHERWISE, Case, Conclusion, ExperimentResult, Fact, answer
 from harness.lab.registry import experiment
-from harness.lab.scale.point import Bench, Point, Setting
+from harness.lab.scale.point import Bench, Point, Setting, Workload
 from harness.report.charts import Series, bars, lines
 from harness.servers.catalogue import INSTALLATIONS, SHARED
 
@@ -38,7 +37,7 @@ _GRANTS = 3
     "wait. At every point that sum, measured term by term, gives the throughput within 20 %. Beyond the "
     "knee more contenders only wait longer, and where they poll they make it worse.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     bench = Bench(lab)
     points: dict[str, list[Point]] = {setting.name: [] for setting in SETTINGS}
     # With no work every microsecond counts: one backend at a time. The longer the work, the less do
@@ -49,28 +48,11 @@ async def run(lab: Lab) -> Outcome:
         cases += await _phase(bench, points, work=work, together=together)
     _pictures(lab, points)
     figures: dict[str, Any] = {"points": [point.to_json() for found in points.values() for point in found]}
-    return Outcome(
+    return ExperimentResult(
         cases=cases,
         answer=_answer(cases, points),
         figures=figures | {"knees": {name: knee(found) for name, found in points.items() if found}},
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One run of the grid."""
-
-    setting: Setting
-    contenders: int
-    work: float
-    load: str
-    rate: float
-    duration: float
-    patience: float
-
-    @property
-    def name(self) -> str:
-        return f"{self.setting.name}, {self.contenders}, work {self.work * 1e3:g} ms, {self.load}"
 
 
 async def _phase(bench: Bench, points: dict[str, list[Point]], *, work: float, together: int) -> list[Case]:
@@ -88,61 +70,60 @@ async def _phase(bench: Bench, points: dict[str, list[Point]], *, work: float, t
 
 async def _curve(bench: Bench, setting: Setting, found: list[Point], work: float) -> list[Case]:
     """Saturated runs with more and more contenders; then, for one of them, lower rates."""
-    lab = bench.lab
+    quick = bench.lab.quick
     cases: list[Case] = []
     if not work:
         # A few contenders, before any curve: what a cycle costs when nothing else is going on.
-        cases += await _run(bench, [Cell(setting, FEW, 0.0, "few", 500.0, 1.0, 1.0)], found)
+        few = Workload(setting=setting, contenders=FEW, load="few", rate=500.0, duration=1.0, patience=1.0)
+        cases += await _run(bench, [few], found)
     if not found:
         return cases  # skipped or failed, which the first case says once
-    ceiling = 1e3 / (work * 1e3 + max(found[0].terms_ms.total, 0.1))
-    duration = 0.6 if lab.quick else 1.5
-    patience = max(duration, _GRANTS * work)
+    ceiling = 1 / (work + max(found[0].cycle.seconds, 1e-4))
+    duration = 0.6 if quick else 1.5
 
-    def cell(contenders: int, load: str, rate: float, patience: float) -> Cell:
-        return Cell(setting, contenders, work, load, min(rate, _MOST_PER_S), duration, patience)
+    def offer(load: str, rate: float, patience: float, contenders: int = 200) -> Workload:
+        return Workload(
+            setting=setting,
+            contenders=contenders,
+            work=work,
+            load=load,
+            rate=min(rate, _MOST_PER_S),
+            duration=duration,
+            patience=patience,
+            ttl=max(10.0, 3 * work),
+        )
 
     # Above: fast enough that the whole fleet waits at once, early in the run.
     grid = [
-        cell(size, "above", max(2 * ceiling, 3 * size / duration), patience)
-        for size in ((200,) if lab.quick else (50, 200, 1000))
+        offer("above", max(2 * ceiling, 3 * size / duration), max(duration, _GRANTS * work), size)
+        for size in ((200,) if quick else (50, 200, 1000))
     ]
-    if not work or (work < 0.1 and not lab.quick):
-        grid.append(cell(200, "below", ceiling / 2, 10.0))
-    if work < 0.1 and not lab.quick:
-        grid.append(cell(200, "at", ceiling, 10.0))
+    if not work or (work < 0.1 and not quick):
+        grid.append(offer("below", ceiling / 2, 10.0))
+    if work < 0.1 and not quick:
+        grid.append(offer("at", ceiling, 10.0))
     return cases + await _run(bench, grid, found)
 
 
-async def _run(bench: Bench, grid: Sequence[Cell], found: list[Point]) -> list[Case]:
+async def _run(bench: Bench, grid: Sequence[Workload], found: list[Point]) -> list[Case]:
     cases: list[Case] = []
-    for cell in grid:
+    for work in grid:
         bench.lab.plan(
-            case=cell.name, rate=round(cell.rate, 3), duration=cell.duration, patience=cell.patience
+            case=work.name, rate=round(work.rate, 3), duration=work.duration, patience=work.patience
         )
-        cases += await bench.lab.cases(
-            [Plan(cell.name, _prediction(cell), partial(_case, bench, cell, found))]
-        )
+        plan = Plan(work.name, _prediction(work), partial(_case, bench, work, found))
+        cases += await bench.lab.cases([plan])
     return cases
 
 
-async def _case(bench: Bench, cell: Cell, found: list[Point]) -> Case:
-    point = await bench.measure(
-        cell.setting,
-        contenders=cell.contenders,
-        rate=cell.rate,
-        duration=cell.duration,
-        patience=cell.patience,
-        work=cell.work,
-        load=cell.load,
-        ttl=max(10.0, 3 * cell.work),
-    )
+async def _case(bench: Bench, work: Workload, found: list[Point]) -> Case:
+    point = await bench.measure(work)
     # In the place of an earlier attempt at the same cell: what is not counted as a result is none.
     found[:] = [other for other in found if _cell_of(other) != _cell_of(point)] + [point]
     waits = point.arrival_to_grant_ms
-    ahead = min(cell.rate, 1e3 / (point.work_ms + max(found[0].terms_ms.total, 0.1)))
+    ahead = min(work.rate, 1 / (work.work + max(found[0].cycle.seconds, 1e-4)))
     facts: dict[str, Fact] = {
-        "offered/s": round(cell.rate, 1),
+        "offered/s": round(work.rate, 1),
         "grants/s": point.throughput_per_s,
         "predicted/s": point.predicted_per_s,
         "error": f"{point.error:.0%}",
@@ -158,20 +139,20 @@ async def _case(bench: Bench, cell: Cell, found: list[Point]) -> Case:
         "fsync": None if point.fsync_ms is None else _ms(point.fsync_ms),
         "bound": bound_of(point),
     }
-    expected = _prediction(cell)
-    explained = point.error <= AGREES or (cell.setting.name in POLLING and overloaded(point))
+    expected = _prediction(work)
+    explained = point.error <= AGREES or (work.setting.name in POLLING and overloaded(point))
     observed = expected if explained else OTHERWISE
     if point.verdict != "ok":
         observed = point.verdict
-    return Case(name=cell.name, expected=expected, observed=observed, facts=facts)
+    return Case(name=work.name, expected=expected, observed=observed, facts=facts)
 
 
 def _cell_of(point: Point) -> tuple[int, float, str]:
     return point.contenders, point.work_ms, point.load
 
 
-def _prediction(cell: Cell) -> str:
-    return PREDICTION + (", or overload" if cell.setting.name in POLLING else "")
+def _prediction(work: Workload) -> str:
+    return PREDICTION + (", or overload" if work.setting.name in POLLING else "")
 
 
 def overloaded(point: Point) -> bool:
@@ -190,9 +171,9 @@ def bound_of(point: Point) -> str:
     if point.server_cpu > _BUSY:
         return "the server's thread"
     terms = {
-        "the work": point.terms_ms.work,
-        "the write": point.terms_ms.write,
-        "the hand-off": point.terms_ms.release + point.terms_ms.handoff,
+        "the work": point.cycle.work,
+        "the write": point.cycle.write,
+        "the hand-off": point.cycle.handoff,
     }
     return max(terms, key=lambda name: terms[name])
 
@@ -209,35 +190,30 @@ def knee(points: Sequence[Point]) -> int | None:
 
 
 def _pictures(lab: Lab, points: dict[str, list[Point]]) -> None:
-    curves, waits, seen = [], [], {}
+    curves: list[Series] = []
+    waits: list[Series] = []
+    terms: dict[str, dict[str, float]] = {}
     for colour, (name, found) in enumerate(points.items()):
         hot = _hot(found)
         if not hot:
             continue
-        curves.append(Series(name, [(p.contenders, p.throughput_per_s) for p in hot], colour=colour))
-        curves.append(
-            Series("", [(p.contenders, p.predicted_per_s) for p in hot], dashed=True, colour=colour)
-        )
-        waits += [
-            Series(name, [(p.contenders, p.arrival_to_grant_ms["p50"]) for p in hot], colour=colour),
-            Series(
-                "",
-                [(p.contenders, p.arrival_to_grant_ms["p99"]) for p in hot],
-                dashed=True,
-                colour=colour,
-            ),
+        curves += [
+            _series(hot, lambda p: p.throughput_per_s, colour, name),
+            _series(hot, lambda p: p.predicted_per_s, colour),
         ]
-        last = hot[-1]
-        seen[name] = {
-            "work": last.terms_ms.work,
-            "write": last.terms_ms.write,
-            "release and hand-off": last.terms_ms.release + last.terms_ms.handoff,
-        }
+        waits += [
+            _series(hot, lambda p: p.arrival_to_grant_ms["p50"], colour, name),
+            _series(hot, lambda p: p.arrival_to_grant_ms["p99"], colour),
+        ]
+        cycle = hot[-1].cycle
+        seconds = {"work": cycle.work, "write": cycle.write, "release and hand-off": cycle.handoff}
+        terms[name] = {term: value * 1e3 for term, value in seconds.items()}
+    contenders = "contenders (work 0, offered above capacity)"
     for name, picture in {
         "throughput": lines(
             "A hot key does not get faster by more contenders",
             curves,
-            x_label="contenders (work 0, offered above capacity)",
+            x_label=contenders,
             y_label="grants per second",
             log_x=True,
             subtitle="Solid: measured. Dashed: 1 / (work + write + hand-off), from the terms.",
@@ -245,15 +221,19 @@ def _pictures(lab: Lab, points: dict[str, list[Point]]) -> None:
         "waiting": lines(
             "They only wait longer",
             waits,
-            x_label="contenders (work 0, offered above capacity)",
+            x_label=contenders,
             y_label="ms from intended arrival to grant",
             log_x=True,
             log_y=True,
             subtitle="Solid: p50. Dashed: p99.",
         ),
-        "terms": bars("Where the time between two grants goes", seen, y_label="ms, at the largest fleet"),
+        "terms": bars("Where the time between two grants goes", terms, y_label="ms, at the largest fleet"),
     }.items():
         lab.chart(name, picture)
+
+
+def _series(hot: Sequence[Point], read: Callable[[Point], float], colour: int, name: str = "") -> Series:
+    return Series(name, [(p.contenders, read(p)) for p in hot], dashed=not name, colour=colour)
 
 
 def _ms(value: float) -> str:
@@ -266,7 +246,7 @@ def _answer(cases: Sequence[Case], points: dict[str, list[Point]]) -> str:
     lost = [f"{p.setting} with {p.contenders} at {p.work_ms:g} ms" for p in ran if overloaded(p)]
     curves = (_hot(found) for found in points.values())
     return answer(
-        Claim(
+        Conclusion(
             "A lock serialises: its key does one cycle after the other, and a cycle is the work, the "
             "write, and what passes until the next holder knows. More contenders cannot shorten it; they "
             "wait.",
@@ -286,8 +266,8 @@ def _curve_in_words(first: Point, last: Point) -> str:
     return (
         f"- **{last.setting}**: {first.throughput_per_s:,.0f}/s with {first.contenders} contenders, "
         f"{last.throughput_per_s:,.0f}/s with {last.contenders}; p99 from {p99[0]} to "
-        f"{p99[1]}. One cycle at {last.contenders}: {last.terms_ms.write:.2g} ms write + "
-        f"{last.terms_ms.release + last.terms_ms.handoff:.2g} ms release and hand-off; bounded by "
+        f"{p99[1]}. One cycle at {last.contenders}: {last.cycle.write * 1e3:.2g} ms write + "
+        f"{last.cycle.handoff * 1e3:.2g} ms release and hand-off; bounded by "
         f"{bound_of(last)} (client {last.client_cpu:.0%}, server {last.server_cpu:.0%} of a core, "
         f"{last.commands_per_acquire or 0:.1f} commands per acquisition{fsync})."
     )

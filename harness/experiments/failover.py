@@ -15,12 +15,13 @@ from asyncdlock import BackendError
 from harness import servers
 from harness.faults import Link, crashed_server, open_link, partition, promote_behind
 from harness.lab import FENCES, Actor, Lab, Plan, Scene
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, about, answer
 from harness.lab.registry import experiment
 from harness.lab.verdict import HOLDERS
 from harness.resource.process import Fence
 
 T = TypeVar("T")
+Play = Callable[[Lab, int, Scene], Awaitable[Case]]
 
 LONG = 30.0  # a TTL that no case outlives
 PATIENCE = 60.0
@@ -37,30 +38,26 @@ ETCD_TTL = 10.0
     "with it the second is refused. So is every later holder until the counter has caught up: safe, but "
     "stuck, unless it is lifted. A store that agrees before it answers, etcd, loses neither of the two.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     turns = lab.rng.randrange(1, 4)
     lab.plan(turns_before=turns, forgotten=FORGOTTEN)
-    plans: list[Plan] = []
 
-    def add(
-        name: str, fence: Fence, expected: str, play: Callable[[Lab, Scene, str, int], Awaitable[Case]]
-    ) -> None:
-        async def run() -> Case:
-            scene = lab.scene(f"{name}, fence {fence}", await lab.resource(fence), ttl=LONG)
-            return await play(lab, scene, expected, turns)
+    def plan(name: str, fence: Fence, play: Play, expected: str = "ok") -> Plan:
+        return lab.fenced(name, fence, partial(play, lab, turns), ttl=LONG, expected=expected)
 
-        plans.append(Plan(f"{name}, fence {fence}", expected, run))
-
-    add("grant not replicated", "off", "violated", _two_holders)
-    add("grant not replicated", "on", "ok", _two_holders)
-    add("grant replicated", "off", "ok", _replicated)
-    add("counter forgotten", "on", "ok", partial(_forgotten, repair=False))
-    add("counter forgotten and lifted", "on", "ok", partial(_forgotten, repair=True))
-    add("counter forgotten, client remembers", "on", "ok", _remembered)
-    add("etcd leader killed", "off", "ok", _etcd)
-    cases = await lab.cases(plans)
+    cases = await lab.cases(
+        [
+            plan("grant not replicated", "off", _two_holders, "violated"),
+            plan("grant not replicated", "on", _two_holders),
+            plan("grant replicated", "off", _replicated),
+            plan("counter forgotten", "on", partial(_forgotten, repair=False)),
+            plan("counter forgotten and lifted", "on", partial(_forgotten, repair=True)),
+            plan("counter forgotten, client remembers", "on", _remembered),
+            plan("etcd leader killed", "off", _etcd),
+        ]
+    )
     lab.picture(*(f"grant not replicated, fence {fence}" for fence in FENCES))
-    return Outcome(
+    return ExperimentResult(
         cases=cases, answer=conclude(cases), figures={"turns_before": turns, "forgotten": FORGOTTEN}
     )
 
@@ -108,7 +105,8 @@ class _Pair:
 
 
 @contextlib.asynccontextmanager
-async def _pair(lab: Lab, scene: Scene) -> AsyncIterator[_Pair]:
+async def _pair(lab: Lab, scene: Scene) -> AsyncIterator[tuple[_Pair, Actor, Actor]]:
+    """A pair, and two clients that are connected to it; time begins."""
     async with contextlib.AsyncExitStack() as stack:
         async with lab.loading.one():
             group = await stack.enter_async_context(servers.redis_replicated(1))
@@ -117,15 +115,16 @@ async def _pair(lab: Lab, scene: Scene) -> AsyncIterator[_Pair]:
             )
             await group.follow(group.replicas[0], replication.address)
         front = await stack.enter_async_context(open_link(group.primary.address, name="front"))
-        yield _Pair(group, replication, front, scene)
+        pair = _Pair(group, replication, front, scene)
+        async with scene.actor("A", pair.url) as a, scene.actor("B", pair.url) as b:
+            await scene.begin()
+            yield pair, a, b
 
 
 async def _turn(actor: Actor, number: int) -> str:
     """Acquire, write, release: what the resource said."""
     await actor.acquire(ttl=LONG)
-    said = await actor.write(f"result {number}")
-    await actor.release()
-    return said
+    return await actor.finish(f"result {number}")
 
 
 async def _turns(actor: Actor, count: int, first: int = 1) -> None:
@@ -142,10 +141,9 @@ async def _forget(pair: _Pair, actor: Actor, turns: int) -> None:
         await pair.fail_over()
 
 
-async def _two_holders(lab: Lab, scene: Scene, expected: str, turns: int) -> Case:
+async def _two_holders(lab: Lab, turns: int, scene: Scene) -> Case:
     """A is granted what the replica never hears of; B is granted it again."""
-    async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a, scene.actor("B", pair.url) as b:
-        await scene.begin()
+    async with _pair(lab, scene) as (pair, a, b):
         await _turns(a, turns)
         await pair.in_step()
         async with pair.behind():
@@ -154,39 +152,34 @@ async def _two_holders(lab: Lab, scene: Scene, expected: str, turns: int) -> Cas
         theirs = await b.acquire(ttl=LONG)
         await b.write("result of B")
         held = mine.held
-        await a.write("result of A")
-        await a.release()
+        await a.finish("result of A")
         await b.release()
     shown = {
         "A's lease was good when it wrote": held,
         "both had the same fence": mine.fence == theirs.fence,
     }
-    return await _judged(scene, expected, f"A {mine.fence}, B {theirs.fence}", shown)
+    return await _judged(scene, f"A {mine.fence}, B {theirs.fence}", shown)
 
 
-async def _replicated(lab: Lab, scene: Scene, expected: str, turns: int) -> Case:
+async def _replicated(lab: Lab, turns: int, scene: Scene) -> Case:
     """The same, but the grant reached the replica: B has to wait."""
-    async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a, scene.actor("B", pair.url) as b:
-        await scene.begin()
+    async with _pair(lab, scene) as (pair, a, b):
         await _turns(a, turns)
         mine = await a.acquire(ttl=LONG)
         await pair.in_step()
         await pair.fail_over()
         refused = await b.try_acquire(ttl=LONG) is None
-        await a.write("result of A")
-        await a.release()
+        await a.finish("result of A")
         theirs = await b.acquire(ttl=LONG)
-        await b.write("result of B")
-        await b.release()
+        await b.finish("result of B")
     shown = {"B could not get in beside A": refused, "fences rose": theirs.fence > mine.fence}
-    return await _judged(scene, expected, f"A {mine.fence}, B {theirs.fence}", shown)
+    return await _judged(scene, f"A {mine.fence}, B {theirs.fence}", shown)
 
 
-async def _forgotten(lab: Lab, scene: Scene, expected: str, turns: int, *, repair: bool) -> Case:
+async def _forgotten(lab: Lab, turns: int, scene: Scene, *, repair: bool) -> Case:
     """The replica has missed several turns: fences begin again below what the resource has seen."""
     assert scene.resource is not None
-    async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a, scene.actor("B", pair.url) as b:
-        await scene.begin()
+    async with _pair(lab, scene) as (pair, a, b):
         await _forget(pair, a, turns)
         seen = (await scene.resource.value(scene.key)).max_fence
         if repair:
@@ -198,20 +191,19 @@ async def _forgotten(lab: Lab, scene: Scene, expected: str, turns: int, *, repai
         "B was accepted at once" if repair else "B was refused until the counter had caught up": refused
         == (0 if repair else FORGOTTEN)
     }
-    return await _judged(scene, expected, f"seen {seen}, refused {refused} ×", shown)
+    return await _judged(scene, f"seen {seen}, refused {refused} ×", shown)
 
 
-async def _remembered(lab: Lab, scene: Scene, expected: str, turns: int) -> Case:
+async def _remembered(lab: Lab, turns: int, scene: Scene) -> Case:
     """The same without anybody's help: a client that has seen the higher fences lifts the counter itself."""
-    async with _pair(lab, scene) as pair, scene.actor("A", pair.url) as a:
-        await scene.begin()
+    async with _pair(lab, scene) as (pair, a, _):
         await _forget(pair, a, turns)
         accepted = await _turn(a, turns + FORGOTTEN + 1) == "accepted"
         fence = a.handle.fence
-    return await _judged(scene, expected, f"A {fence}", {"A was accepted at once": accepted})
+    return await _judged(scene, f"A {fence}", {"A was accepted at once": accepted})
 
 
-async def _etcd(lab: Lab, scene: Scene, expected: str, turns: int) -> Case:
+async def _etcd(lab: Lab, turns: int, scene: Scene) -> Case:
     """Three members agree before one answers: killing the leader loses nothing."""
     scene.ttl = ETCD_TTL
     async with contextlib.AsyncExitStack() as stack:
@@ -232,7 +224,7 @@ async def _etcd(lab: Lab, scene: Scene, expected: str, turns: int) -> Case:
             await b.write("result of B")
             await _survives(b.release)
     shown = {"B could not get in beside A": refused, "fences rose": theirs.fence > mine.fence}
-    return await _judged(scene, expected, f"A {mine.fence}, B {theirs.fence}", shown)
+    return await _judged(scene, f"A {mine.fence}, B {theirs.fence}", shown)
 
 
 async def _survives(call: Callable[[], Awaitable[T]]) -> T:
@@ -245,7 +237,7 @@ async def _survives(call: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.1)
 
 
-async def _judged(scene: Scene, expected: str, fences: str, shown: dict[str, bool]) -> Case:
+async def _judged(scene: Scene, fences: str, shown: dict[str, bool]) -> Case:
     refused = await scene.refusals()
     facts: dict[str, Fact] = {
         "fences": fences,
@@ -254,7 +246,6 @@ async def _judged(scene: Scene, expected: str, fences: str, shown: dict[str, boo
     }
     # Rising fences are the lock's own promise, and the one that a forgetful failover breaks.
     return await scene.judge(
-        expected,
         facts=facts,
         shown=shown,
         story=scene.name.startswith("grant not replicated"),
@@ -263,32 +254,27 @@ async def _judged(scene: Scene, expected: str, fences: str, shown: dict[str, boo
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
-
-    def about(*names: str) -> list[Case]:
-        return [case for case in cases if case.name.rpartition(",")[0] in names]
-
     return answer(
-        Claim(
+        Conclusion(
             "Two hold it: A by the old primary's word, B by the new one's. And they hold the *same* "
             "fence, because the counter was forgotten together with the lock. With the fence off the "
             "resource accepted both. With it on it refused the second, since a fence must be larger than "
             "the last and not merely as large.",
-            about("grant not replicated"),
+            about(cases, "grant not replicated"),
         ),
-        Claim(
+        Conclusion(
             f"The counter stays behind. After {FORGOTTEN} forgotten turns the next {FORGOTTEN} holders "
             "were refused, although each held the lock: safe, but stuck. `raise_fence(key, above=seen)` "
             "ended that at once, and a client that had seen the higher fences did it by itself.",
-            about("counter forgotten", "counter forgotten and lifted", "counter forgotten, client remembers"),
+            about(cases, "counter forgotten"),
         ),
-        Claim(
+        Conclusion(
             "Replication in time avoids all of it, but nothing makes Redis wait for it.",
-            about("grant replicated"),
+            about(cases, "grant replicated"),
         ),
-        Claim(
+        Conclusion(
             "etcd, whose members agree before one of them answers, lost neither lock nor revision when "
             "its leader was killed: B waited for A, and the fence rose.",
-            about("etcd leader killed"),
+            about(cases, "etcd leader killed"),
         ),
     )

@@ -7,12 +7,11 @@ from functools import partial
 from itertools import product
 
 from harness.faults import Link, Way, frozen_process, open_link, partition
-from harness.lab import FENCES, Lab, Plan, Scene
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer, count
+from harness.lab import FENCES, Lab, Scene
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, about, answer, count
 from harness.lab.participant import Participant
 from harness.lab.registry import experiment
 from harness.lab.resource_view import STALE_REJECTIONS
-from harness.resource.process import Fence
 from harness.servers.catalogue import SHARED
 
 TTL = 2.0
@@ -37,54 +36,49 @@ FREEZES: Mapping[str, str] = {
     "holder's result is overwritten. With the fence on the resource answers 409 to the stale write and "
     "the value stays intact.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     plans = []
     for backend, freeze, fence in product(SHARED, FREEZES, FENCES):
         if lab.quick and freeze != "SIGSTOP" and backend != "redis":
             continue
         lab.plan(backend=backend, freeze=freeze, fence=fence, ttl=TTL, pause=PAUSE)
-        name, expected = f"{backend}, {freeze}, fence {fence}", "violated" if fence == "off" else "ok"
-        plans.append(Plan(name, expected, partial(_duel, lab, name, backend, freeze, fence)))
+        expected, play = "violated" if fence == "off" else "ok", partial(_duel, lab, backend, freeze)
+        plans.append(lab.fenced(f"{backend}, {freeze}", fence, play, ttl=TTL, expected=expected))
     cases = await lab.cases(plans)
     lab.picture("redis, SIGSTOP, fence off", "redis, SIGSTOP, fence on")
     rejections = await (await lab.resource("on")).counter(STALE_REJECTIONS)
-    return Outcome(
+    return ExperimentResult(
         cases=cases,
         answer=_answer(cases, rejections),
         figures={STALE_REJECTIONS: rejections, "ttl_s": TTL, "pause_s": PAUSE},
     )
 
 
-async def _duel(lab: Lab, name: str, backend: str, freeze: str, fence: Fence) -> Case:
+async def _duel(lab: Lab, backend: str, freeze: str, scene: Scene) -> Case:
     """A takes the lock and is frozen; B waits its turn, writes and leaves; A wakes up and writes."""
+    assert scene.resource is not None
     server = await lab.lock_server(backend)
-    resource = await lab.resource(fence)
-    scene = lab.scene(name, resource, ttl=TTL)
-    async with contextlib.AsyncExitStack() as stack:
-        link = await stack.enter_async_context(
-            open_link(resource.url.removeprefix("http://"), name="A to resource")
-        )
+    address = scene.resource.url.removeprefix("http://")
+    async with open_link(address, name="A to resource") as link:
         jobs: dict[str, dict[str, object]] = {
             "SIGSTOP": {"work": WORK},
             "sleep": {"pause": PAUSE, "renew": False},
             "late packet": {"work": WORK, "renew": False, "resource_url": f"http://{link.address}"},
         }
-        a, b = await asyncio.gather(
-            stack.enter_async_context(scene.worker("A", server.url, **jobs[freeze])),
-            stack.enter_async_context(scene.worker("B", server.url, work=WORK_OF_B)),
-        )
-        await scene.begin()
-        a.track.paused = True
-        a.go()
-        granted = await a.track.until("granted")
-        async with _fault(scene, freeze, a, link):
-            b.go()
-            await b.track.until("accepted", "stale")
-            in_time = not a.track.has("resumed")
-            await scene.until(granted.at / 1e9 + PAUSE)
-        await a.track.until("accepted", "stale")
-        await asyncio.gather(a.ended(), b.ended())
-    return await _judged(scene, fence, in_time=in_time, story=name.startswith("redis, SIGSTOP"))
+        job_of_a, job_of_b = {"url": server.url, **jobs[freeze]}, {"url": server.url, "work": WORK_OF_B}
+        async with scene.workers(A=job_of_a, B=job_of_b) as (a, b):
+            await scene.begin()
+            a.track.paused = True
+            a.go()
+            granted = await a.track.until("granted")
+            async with _fault(scene, freeze, a, link):
+                b.go()
+                await b.track.until("accepted", "stale")
+                in_time = not a.track.has("resumed")
+                await scene.until(granted.at / 1e9 + PAUSE)
+            await a.track.until("accepted", "stale")
+            await asyncio.gather(a.ended(), b.ended())
+    return await _judged(scene, in_time=in_time)
 
 
 def _fault(
@@ -98,7 +92,7 @@ def _fault(
     return contextlib.nullcontext()  # it sleeps of its own accord
 
 
-async def _judged(scene: Scene, fence: Fence, *, in_time: bool, story: bool) -> Case:
+async def _judged(scene: Scene, *, in_time: bool) -> Case:
     decisions, refused, value = await scene.decisions(), await scene.refusals(), await scene.value()
     first, second = (track.expect("granted") for track in scene.tracks)
     a, b = first.details["fence"], second.details["fence"]
@@ -110,42 +104,40 @@ async def _judged(scene: Scene, fence: Fence, *, in_time: bool, story: bool) -> 
         "value": value,
     }
     shown = {"B wrote while A was frozen": in_time}
-    if fence == "off":
+    if scene.expected == "violated":
         shown["A overwrote B's result"] = value == scene.bodies["A"]
-        return await scene.judge("violated", facts=facts, shown=shown, story=story)
-    told = scene.track("A").last("stale")
-    seen = None if told is None else (told.details.get("seen"), told.details.get("fence"))
-    shown["A was told 409 with what the resource has seen"] = seen == (b, a)
-    shown["B's result is intact"] = value == scene.bodies["B"]
-    return await scene.judge("ok", facts=facts, shown=shown, story=story)
+    else:
+        told = scene.track("A").last("stale")
+        seen = None if told is None else (told.details.get("seen"), told.details.get("fence"))
+        shown["A was told 409 with what the resource has seen"] = seen == (b, a)
+        shown["B's result is intact"] = value == scene.bodies["B"]
+    return await scene.judge(facts=facts, shown=shown, story=scene.name.startswith("redis, SIGSTOP"))
 
 
 def _answer(cases: list[Case], rejections: float) -> str:
     ran = [case for case in cases if not case.skipped]
     backends = sorted({case.name.partition(",")[0] for case in ran})
-    off = [case for case in ran if case.name.endswith("fence off")]
-    on = [case for case in ran if case.name.endswith("fence on")]
-    late = [case for case in off if "late packet" in case.name]
+    off, on = about(ran, "fence off"), about(ran, "fence on")
     return answer(
         f"On {', '.join(backends) or 'no backend'}: with the fence off, {count(off, 'violated')} cases ended "
         f"with two accepted writers; with the fence on, {count(on, 'ok')} kept B's result. "
         f"`{STALE_REJECTIONS}` stands at {rejections:.0f}.",
-        Claim(
+        Conclusion(
             "No, the lock does not keep it out. A acquired, was frozen, and its lease ran out, as it must "
             "or a dead holder would block everybody for ever; B acquired and wrote; A woke up and "
             "overwrote B's result, of which B had been told 200. Nobody made an error and nothing was "
             "logged.",
             off,
         ),
-        Claim(
+        Conclusion(
             "With the fence on the lock did nothing better than before: the resource did, because A's token "
             "was smaller than one that it had already seen.",
             on,
         ),
-        Claim(
+        Conclusion(
             "The late packet shows that looking at the lease before the write is no way out: that worker was "
             "never frozen, believed rightly that it held the lock when it sent its write, and was overtaken "
             "while the write was on its way.",
-            late,
+            about(off, "late packet"),
         ),
     )

@@ -11,7 +11,7 @@ import asyncdlock
 from harness.durations import format_duration
 from harness.faults import kill_process
 from harness.lab import Lab, Plan, Scene
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer
 from harness.lab.registry import experiment
 from harness.servers.catalogue import SHARED
 
@@ -39,7 +39,7 @@ _SLOW = 3.0
     "With the fence on the short TTL costs nothing in safety: a holder that was merely slow is pre-empted, "
     "and its write is refused.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     ttls, reps = (QUICK_TTLS, 1) if lab.quick else (TTLS, REPETITIONS)
     plans = []
     for backend, ttl in product(SHARED, ttls):
@@ -53,7 +53,7 @@ async def run(lab: Lab) -> Outcome:
         plans.append(Plan(name, "ok", partial(_slow_holder, lab, backend, name, ttls)))
     cases = await lab.cases(plans)
     lab.picture(*(_attempt(f"redis, TTL {format_duration(ttl)}", reps, reps) for ttl in ttls))
-    return Outcome(cases=cases, answer=conclude(cases), figures={"blocked_s": _blocked(cases)})
+    return ExperimentResult(cases=cases, answer=conclude(cases), figures={"blocked_s": _blocked(cases)})
 
 
 def _attempt(name: str, number: int, of: int) -> str:
@@ -96,7 +96,6 @@ async def _kill(scene: Scene, url: str, after: float) -> tuple[float, Case]:
         await b.ended()
     blocked = (got.at - scene.journal.faults[0].at) / 1e9
     case = await scene.judge(
-        "ok",
         shown={
             "A held the lock until it was killed": not too_early,
             "B was granted it within the TTL and what the server takes": blocked <= scene.ttl + _SLACK,
@@ -136,7 +135,6 @@ async def _slow_holder(lab: Lab, backend: str, name: str, ttls: Sequence[float])
         await asyncio.gather(a.ended(), b.ended())
     value = await scene.value()
     return await scene.judge(
-        "ok",
         facts={"TTL": format_duration(ttl), "slow holder was told": _told(told.details)},
         shown={
             "B wrote while A stood still": wrote.name == "accepted" and in_time,
@@ -155,7 +153,6 @@ def _blocked(cases: Sequence[Case]) -> dict[str, Fact]:
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
     measured = [case for case in cases if "in TTLs" in case.facts]
     shares = [float(str(case.facts["in TTLs"])) for case in measured]
     slow = [case for case in cases if "slow holder was told" in case.facts]
@@ -166,14 +163,14 @@ def conclude(cases: Sequence[Case]) -> str:
         f"A killed holder blocked its lock for {span}, over {len(measured)} pairs of backend and TTL. At "
         f"the shortest TTL the resource refused the write of a slow but living holder that had been "
         f"pre-empted on {refused} of {len(slow)} backends.",
-        Claim(
+        Conclusion(
             "That is what was left of the lease, and nothing shortens it but a shorter TTL: no server can "
             "tell a dead process from a silent one. The lease had last been renewed up to a third of a TTL "
             "before the kill, which is why less than a whole TTL is common; more than one is the server's "
             "own slack (etcd looks for expired leases twice a second, ZooKeeper counts in ticks).",
             measured,
         ),
-        Claim(
+        Conclusion(
             "So with a fence the TTL is chosen for liveness alone; without one, every second taken off the "
             "TTL is taken off the safety margin.",
             slow,

@@ -8,8 +8,8 @@ from itertools import product
 from redis.asyncio import Redis
 
 from asyncdlock import Handle
-from harness.lab import FENCES, Actor, Lab, Plan
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab import FENCES, Actor, Lab, Scene
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, about, answer
 from harness.lab.registry import experiment
 from harness.lab.verdict import HOLDERS
 from harness.resource.process import Fence
@@ -26,22 +26,21 @@ RELEASES = ("GET then DEL", "one script")
     expectation="B's, when looking and deleting are two commands: C gets in while B works, and without a "
     "fence both write. When they are one script, nobody's: the release is refused and C waits for B.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     ttl = round(lab.rng.uniform(0.5, 0.9), 3)
     plans = []
     for release, fence in product(RELEASES, FENCES):
         lab.plan(release=release, fence=fence, ttl=ttl)
         expected = "violated" if (release, fence) == ("GET then DEL", "off") else "ok"
-        run_one = partial(_case, lab, release, fence, ttl, expected)
-        plans.append(Plan(f"{release}, fence {fence}", expected, run_one))
+        play = partial(_case, lab, release, fence)
+        plans.append(lab.fenced(release, fence, play, ttl=ttl, expected=expected))
     cases = await lab.cases(plans)
     lab.picture("GET then DEL, fence off", "one script, fence off")
-    return Outcome(cases=cases, answer=conclude(cases), figures={"ttl_s": ttl})
+    return ExperimentResult(cases=cases, answer=conclude(cases), figures={"ttl_s": ttl})
 
 
-async def _case(lab: Lab, release: str, fence: Fence, ttl: float, expected: str) -> Case:
+async def _case(lab: Lab, release: str, fence: Fence, scene: Scene) -> Case:
     server = await lab.lock_server("redis")
-    scene = lab.scene(f"{release}, fence {fence}", await lab.resource(fence), ttl=ttl)
     async with (
         scene.actor("A", server.url) as a,
         scene.actor("B", server.url) as b,
@@ -49,7 +48,7 @@ async def _case(lab: Lab, release: str, fence: Fence, ttl: float, expected: str)
         Redis.from_url(server.url, decode_responses=True) as redis,
     ):
         await scene.begin()
-        mine = await a.acquire(ttl=ttl)
+        mine = await a.acquire(ttl=scene.ttl)
         looks_owned = await redis.get(scene.key) == mine.owner
         a.say("looking", owned=looks_owned)
         theirs = await b.acquire(ttl=LONG)  # returns when A's lease has run out
@@ -78,45 +77,39 @@ async def _case(lab: Lab, release: str, fence: Fence, ttl: float, expected: str)
         is (unsafe and fence == "on"),
     }
     but = (HOLDERS,) if unsafe else ()
-    return await scene.judge(expected, facts=facts, shown=shown, story=fence == "off", but=but)
+    return await scene.judge(facts=facts, shown=shown, story=fence == "off", but=but)
 
 
 async def _write_all(b: Actor, c: Actor, early: Handle | None) -> None:
     """C writes at once if it got in; B, which noticed nothing, writes later; else C comes after B."""
     if early is not None:
-        await c.write("result of C")
-        await c.release()
-        await b.write("result of B")
-        await b.release()
+        await c.finish("result of C")
+        await b.finish("result of B")
         return
     waiting = asyncio.create_task(c.acquire(ttl=LONG))
-    await b.write("result of B")
-    await b.release()
+    await b.finish("result of B")
     await waiting
-    await c.write("result of C")
-    await c.release()
+    await c.finish("result of C")
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
-    two, one = ([case for case in cases if case.name.startswith(release)] for release in RELEASES)
     ran = [case for case in cases if not case.skipped]
     deleted = [case.name for case in ran if case.facts.get("B's lock survived") is False]
     return answer(
         f"B's lock was deleted in {len(deleted)} of {len(ran)} cases"
         + (f": {'; '.join(deleted)}." if deleted else "."),
-        Claim(
+        Conclusion(
             "With GET and DEL, B's. Between A's look, which was right, and A's delete, which was not, "
             "the lease ran out and the key became B's; DEL does not ask whose it is. C then acquired a "
             "lock that B still held, and neither was ever frozen: one impatient release breaks exclusion "
             "for two innocent workers. Without a fence B overwrote C's result; with it the resource "
             "refused B.",
-            two,
+            about(cases, RELEASES[0]),
         ),
-        Claim(
+        Conclusion(
             "With one script, nobody's. Redis runs nothing between the comparison and the delete, so the "
             "same release at the same moment found another owner, returned `False` and was counted as a "
             "release by a non-owner. B kept its lock, and C waited for it.",
-            one,
+            about(cases, RELEASES[1]),
         ),
     )

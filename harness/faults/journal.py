@@ -10,7 +10,7 @@ from harness.load.clock import now
 
 
 @dataclass(slots=True)
-class _Entry:
+class _OpenFault:
     """A fault on the machine's monotonic clock."""
 
     name: str
@@ -28,7 +28,7 @@ class FaultJournal:
 
     def __init__(self, origin: int) -> None:
         self.origin = origin
-        self._entries: list[_Entry] = []
+        self._entries: list[_OpenFault] = []
 
     @property
     def faults(self) -> list[Fault]:
@@ -46,7 +46,7 @@ class FaultJournal:
     @contextlib.contextmanager
     def fault(self, name: str, **details: Any) -> Iterator[None]:
         """Enter when the fault has begun, leave when it has ended, whatever happened in between."""
-        entry = _Entry(name, details, now())
+        entry = _OpenFault(name, details, now())
         self._entries.append(entry)
         try:
             yield
@@ -56,4 +56,4 @@ class FaultJournal:
     def moment(self, name: str, **details: Any) -> None:
         """A fault without duration, such as a kill."""
         at = now()
-        self._entries.append(_Entry(name, details, at, at))
+        self._entries.append(_OpenFault(name, details, at, at))

@@ -21,8 +21,6 @@ _CHUNK = 1 << 16
 
 
 class Way(enum.Enum):
-    """A direction of a link."""
-
     TO_SERVER = "to server"
     TO_CLIENT = "to client"
 
@@ -30,7 +28,7 @@ class Way(enum.Enum):
 BOTH = (Way.TO_SERVER, Way.TO_CLIENT)
 
 
-class _Lane:
+class _Direction:
     """One direction of a link: what happens to bytes that go this way."""
 
     def __init__(self) -> None:
@@ -70,8 +68,8 @@ class Link:
         self.port = port or free_port()
         self.watch: Callable[[Way, bytes], None] = lambda way, data: None
         """Is shown every piece before it is passed on, so that a fault can begin at an exact message."""
-        self._lanes = {way: _Lane() for way in Way}
-        self._pipes: set[_Pipe] = set()
+        self._lanes = {way: _Direction() for way in Way}
+        self._pipes: set[_Tunnel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -142,7 +140,7 @@ class Link:
         except OSError:
             writer.transport.abort()
             return
-        pipe = _Pipe(writer, server_writer)
+        pipe = _Tunnel(writer, server_writer)
         self._pipes.add(pipe)
         try:
             await asyncio.gather(
@@ -156,14 +154,12 @@ class Link:
             self._pipes.discard(pipe)
 
     async def _carry(
-        self, way: Way, pipe: "_Pipe", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, way: Way, pipe: "_Tunnel", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         await pipe.carry(reader, writer, self._lanes[way], lambda data: self.watch(way, data))
 
 
-class _Pipe:
-    """One proxied connection."""
-
+class _Tunnel:
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self._writers = client, server
         self.has_hole = False
@@ -172,7 +168,7 @@ class _Pipe:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        lane: _Lane,
+        lane: _Direction,
         watch: Callable[[bytes], None],
     ) -> None:
         """Move bytes one way until the sender closes; raises OSError when the connection breaks."""
@@ -194,7 +190,7 @@ class _Pipe:
             await asyncio.wait([delivering])
 
     async def _deliver(
-        self, on_the_way: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter, lane: _Lane
+        self, on_the_way: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter, lane: _Direction
     ) -> None:
         loop = asyncio.get_running_loop()
         while True:

@@ -59,6 +59,8 @@ class Row:
     valid_until: int | None = None
     """Until when the lock had promised to hold, as the handle knew just before `release`, or else when it
     was granted."""
+    shared: bool = False
+    """Others might hold the lock at the same time: a reader, or who had a permit."""
 
 
 BODY = "{id} {owner}"

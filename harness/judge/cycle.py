@@ -2,8 +2,7 @@
 
     work      granted → write sent
     write     write sent → its reply
-    release   reply → `release` returned
-    hand-off  … → the next grant; negative where the next holder knew before `release` returned
+    hand-off  reply → the next grant; its first part, until `release` returned, is the release
 
 A cycle is contended when anybody waited at its end, whoever was let in next: a waiter that sleeps while the
 lock is free is part of what the lock costs.
@@ -12,14 +11,69 @@ lock is free is part of what the lock costs.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from dataclasses import dataclass, fields
+from itertools import zip_longest
 from operator import attrgetter
 
 from harness.history import Row
 
-_MS = 1e6
+_SECOND = 1e9
 _FOR_EVER = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """The mean contended cycle of a key, in seconds."""
+
+    count: int = 0
+    """How many cycles were contended."""
+    work: float = 0.0
+    write: float = 0.0
+    handoff: float = 0.0
+    frozen: float = 0.0
+    """Total time for which a holder frozen on purpose kept a key from everybody else."""
+    utilisation: float = 0.0
+    """Share of the run for which a wanted key was in use, mean over the keys that were wanted."""
+    per_hold: float = 0.0
+    """For how long one hold kept its key from others, mean over all, contended or not."""
+    release: float = 0.0
+    """The part of the hand-off until `release` returned: the next holder may know before, or after."""
+    holds: int = 0
+    """Of holders that were not frozen, contended or not."""
+
+    @property
+    def seconds(self) -> float:
+        return self.work + self.write + self.handoff
+
+    @property
+    def ceiling(self) -> float:
+        """Locked sections per second that one key can do; 0 when no cycle was contended.
+
+        Over all holds, as the throughput is: those that nobody waited for are shorter, and a ceiling
+        from the others alone would be exceeded.
+        """
+        return 1.0 / (self.per_hold or self.seconds) if self.count else 0.0
+
+    def served(self, offered: float) -> float:
+        """Grants per second of so many offered: where most cycles were contended, one after the other."""
+        return min(offered, 1.0 / self.seconds) if 2 * self.count > self.holds else offered
+
+
+def measure_cycle(rows: Sequence[Row], seconds: float, patience: float | None = None) -> Cycle:
+    """The mean cycle over all keys. `seconds` is the length of the run; see `handoffs` for `patience`."""
+    uses = _uses(rows, patience).values()
+    return sum(uses, _Use()).cycle(seconds, len(uses))
+
+
+def busiest_key(
+    rows: Sequence[Row], seconds: float, patience: float | None = None
+) -> tuple[str, Cycle] | None:
+    """The key that was in use most, and its own cycle; `None` when nothing was granted."""
+    uses = _uses(rows, patience)
+    if not uses:
+        return None
+    key = max(uses, key=lambda key: uses[key].in_use)
+    return key, uses[key].cycle(seconds, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +85,6 @@ class Handoff:
     """None: it was the last."""
     awaited: bool
     """Anybody waited at its end."""
-
-    @property
-    def terms(self) -> tuple[int, int, int, int] | None:
-        """Work, write, release and hand-off in nanoseconds; None unless each was recorded."""
-        holder = self.holder
-        marks = [holder.granted, holder.write_sent, holder.write_done, holder.released]
-        marks.append(self.following.granted if self.following is not None else None)
-        times = [mark for mark in marks if mark is not None]
-        if len(times) < len(marks):
-            return None
-        work, write, release, handoff = (end - begin for begin, end in pairwise(times))
-        return work, write, release, handoff
 
 
 def handoffs(rows: Sequence[Row], patience: float | None = None) -> Iterator[Handoff]:
@@ -65,38 +107,64 @@ def _left(row: Row, patience: float | None) -> int:
     """When the arrival stopped waiting."""
     if row.granted is not None:
         return row.granted
-    return row.intended + round((patience or _FOR_EVER) * 1e9)
+    return row.intended + round((patience or _FOR_EVER) * _SECOND)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Means in milliseconds, over the contended cycles of one key."""
+@dataclass(slots=True)
+class _Use:
+    """How keys were used: counts, and sums in nanoseconds."""
 
-    cycles: int = 0
-    """How many cycles were contended."""
-    work: float = 0.0
-    write: float = 0.0
-    release: float = 0.0
-    handoff: float = 0.0
+    holds: int = 0
+    held: int = 0
+    """For how long these holds kept their key from others."""
+    in_use: int = 0
+    count: int = 0
+    work: int = 0
+    write: int = 0
+    handoff: int = 0
+    release: int = 0
+    frozen: int = 0
 
-    saturated: bool = False
-    """Most cycles were contended: the key was the limit, not the arrivals."""
+    def __add__(self, other: "_Use") -> "_Use":
+        return _Use(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
-    @property
-    def total(self) -> float:
-        return self.work + self.write + self.release + self.handoff
+    def add(self, turn: Handoff) -> None:
+        holder, granted = turn.holder, turn.holder.granted or 0
+        sent, done, released = holder.write_sent, holder.write_done, holder.released
+        handed_over = turn.following.granted if turn.awaited and turn.following is not None else None
+        used = (handed_over or released or done or granted) - granted
+        self.in_use += used
+        if holder.paused:
+            self.frozen += used if handed_over is not None else 0
+            return
+        self.holds += 1
+        self.held += used
+        if sent is None or done is None or released is None or handed_over is None or done > handed_over:
+            return
+        self.count += 1
+        self.work += sent - granted
+        self.write += done - sent
+        self.release += released - done
+        self.handoff += handed_over - done
 
-    def ceiling(self, offered: float) -> float:
-        """Grants per second that these terms allow: one cycle after the other, and not more than come."""
-        return min(offered, 1e3 / self.total) if self.saturated else offered
+    def cycle(self, seconds: float, keys: int) -> Cycle:
+        """The means, over a run of that length with that many wanted keys."""
+        scale = max(self.count, 1) * _SECOND
+        return Cycle(
+            self.count,
+            self.work / scale,
+            self.write / scale,
+            self.handoff / scale,
+            self.frozen / _SECOND,
+            self.in_use / _SECOND / (max(seconds, 1e-9) * max(keys, 1)),
+            self.held / (max(self.holds, 1) * _SECOND),
+            self.release / scale,
+            self.holds,
+        )
 
 
-def measure_terms(rows: Sequence[Row], patience: float | None) -> Terms:
-    """The mean cycle of the rows' one key, as the clients saw it."""
-    all_handoffs = list(handoffs(rows, patience))
-    contended = [handoff.terms for handoff in all_handoffs if handoff.awaited and handoff.terms is not None]
-    cycles = len(contended)
-    if not cycles:
-        return Terms()
-    work, write, release, handoff = (sum(term) / cycles / _MS for term in zip(*contended, strict=True))
-    return Terms(cycles, work, write, release, handoff, saturated=2 * cycles > len(all_handoffs))
+def _uses(rows: Sequence[Row], patience: float | None) -> dict[str, _Use]:
+    uses: dict[str, _Use] = defaultdict(_Use)
+    for turn in handoffs(rows, patience):
+        uses[turn.holder.key].add(turn)
+    return uses

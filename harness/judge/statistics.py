@@ -1,12 +1,13 @@
-"""What a sample allows to say about the percentiles it was drawn from, and about two of them."""
+"""What a sample allows to say, at 95 %: about percentiles, about two of them, and about a probability."""
 
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from harness.history.distribution import Distribution
-from harness.judge.intervals import Z95
+
+Z95 = 1.959964  # the normal distribution's 97.5 % quantile: 2.5 % on either side
 
 Answer = Literal["lower", "higher", "cannot tell"]
 """What the second is beside the first."""
@@ -65,3 +66,50 @@ def _student(freedom: int) -> float:
         + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
         + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
     )
+
+
+class ShareInterval(NamedTuple):
+    """Bounds of a probability."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{_percent(self.low)} to {_percent(self.high)}"
+
+
+def wilson(events: int, trials: int) -> ShareInterval:
+    """Wilson's score interval: sound also for few trials and for counts near none or all.
+
+    Without a trial nothing is known: 0 to 1.
+    """
+    if not trials:
+        return ShareInterval(0.0, 1.0)
+    share = events / trials
+    centre = share + Z95**2 / (2 * trials)
+    spread = Z95 * math.sqrt(share * (1 - share) / trials + Z95**2 / (4 * trials**2))
+    scale = 1 + Z95**2 / trials
+    # At either end the bound is exact; rounding must not push it beyond.
+    low = 0.0 if not events else (centre - spread) / scale
+    high = 1.0 if events == trials else (centre + spread) / scale
+    return ShareInterval(low, high)
+
+
+def rule_of_three(trials: int) -> float:
+    """The probability that none in `trials` trials leaves possible: 3/n, one-sided.
+
+    With a larger one, n trials without an event would happen in less than one case of twenty:
+    (1 - p)^n = 0.05 gives p = -ln(0.05)/n = 3.0/n.
+    """
+    return min(1.0, 3 / trials) if trials else 1.0
+
+
+def share(events: int, trials: int) -> str:
+    """As a reader wants it: `12 of 80 (15 %, 8.8 % to 24 %)`."""
+    if not trials:
+        return "none tried"
+    return f"{events} of {trials} ({_percent(events / trials)}, 95 %: {wilson(events, trials)})"
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.2g} %" if value < 0.995 else f"{value * 100:.0f} %"

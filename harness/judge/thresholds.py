@@ -86,7 +86,7 @@ class Threshold:
 
     def judge(self, summary: Summary) -> Judgement:
         """Hold a summary against the bound. A figure that was not measured fails it."""
-        value = self._value(summary)
+        value = figure(summary, self.metric)
         if value is None:
             return Judgement(str(self), False, None, f"{self}: failed, {self.metric} was not measured")
         bound = self.bound * summary.arrivals.offered / 100 if self.percent else self.bound
@@ -99,9 +99,6 @@ class Threshold:
     def shown(self, value: float) -> str:
         """A value of this figure, for reading."""
         return format_duration(value / 1e3) if "." in self.metric else f"{value:g}"
-
-    def _value(self, summary: Summary) -> float | None:
-        return figure(summary, self.metric)
 
 
 def figure(summary: Summary, metric: str) -> float | None:

@@ -109,6 +109,15 @@ class Actor:
         self.say("released", owned=owned, valid_until=valid_until)
         return owned
 
+    async def finish(self, body: str) -> str:
+        """Write and give the lock back: what the resource said.
+
+        :raises LockError: the server failed; said before.
+        """
+        said = await self.write(body)
+        await self.release()
+        return said
+
     async def leave(self) -> None:
         """Give the lock back where nothing depends on it any more: a failure is said, not raised."""
         with contextlib.suppress(LockError):

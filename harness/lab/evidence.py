@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.lab.lab import Lab
-from harness.lab.outcome import Case, Fact, Outcome
+from harness.lab.outcome import Case, ExperimentResult, Fact
 from harness.lab.registry import Experiment
 from harness.lab.scene import TIMELINE_FILE
 from harness.report import environment
@@ -18,7 +18,7 @@ SUMMARY_FILE = "summary.json"
 EXIT_OK, EXIT_OTHERWISE, EXIT_NOTHING_RAN = 0, 1, 3
 
 
-def exit_code(outcome: Outcome) -> int:
+def exit_code(outcome: ExperimentResult) -> int:
     """0: as predicted; 1: not as predicted; 3: nothing could be run."""
     if not outcome.ran:
         return EXIT_NOTHING_RAN
@@ -34,7 +34,7 @@ def repeat_command(experiment: Experiment, lab: Lab) -> str:
 
 
 def write_evidence(
-    experiment: Experiment, lab: Lab, outcome: Outcome, *, started: str, seconds: float
+    experiment: Experiment, lab: Lab, outcome: ExperimentResult, *, started: str, seconds: float
 ) -> None:
     """:raises OSError: the folder cannot be written to."""
     (lab.folder / ANSWER_FILE).write_text(_answer(experiment, lab, outcome))
@@ -42,9 +42,14 @@ def write_evidence(
     (lab.folder / SUMMARY_FILE).write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
 
 
-def columns(cases: Sequence[Case]) -> list[str]:
-    """The names of all facts, each once, in the order of their first appearance."""
-    return list(dict.fromkeys(name for case in cases for name in case.facts))
+def table(cases: Sequence[Case]) -> list[list[str]]:
+    """A header and a row for each case: every fact has a column, in the order of their first appearance."""
+    names = list(dict.fromkeys(name for case in cases for name in case.facts))
+    header = ["case", "expected", "observed", *names]
+    return [header] + [
+        [case.name, case.expected, case.observed, *(in_words(case.facts.get(name)) for name in names)]
+        for case in cases
+    ]
 
 
 def in_words(fact: Fact) -> str:
@@ -60,7 +65,7 @@ def in_words(fact: Fact) -> str:
 
 
 def _summary(
-    experiment: Experiment, lab: Lab, outcome: Outcome, started: str, seconds: float
+    experiment: Experiment, lab: Lab, outcome: ExperimentResult, started: str, seconds: float
 ) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
@@ -83,12 +88,10 @@ def _summary(
     }
 
 
-def _answer(experiment: Experiment, lab: Lab, outcome: Outcome) -> str:
-    verdict = {
-        EXIT_OK: "as predicted",
-        EXIT_OTHERWISE: "NOT as predicted",
-        EXIT_NOTHING_RAN: "nothing could be run",
-    }[exit_code(outcome)]
+def _answer(experiment: Experiment, lab: Lab, outcome: ExperimentResult) -> str:
+    verdict = "as predicted" if outcome.as_predicted else "NOT as predicted"
+    if not outcome.ran:
+        verdict = "nothing could be run"
     parts = [
         f"# Experiment {experiment.number}: {experiment.name}",
         f"**Question.** {experiment.question}",
@@ -124,13 +127,8 @@ def repeated(cases: Sequence[Case]) -> str:
 
 
 def _table(cases: Sequence[Case]) -> str:
-    names = columns(cases)
-    header = ["case", "expected", "observed", *names]
-    rows = [
-        [case.name, case.expected, case.observed, *(in_words(case.facts.get(n)) for n in names)]
-        for case in cases
-    ]
+    header, *rows = table(cases)
     lines = [header, ["---"] * len(header), *rows]
-    table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    drawn = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
     reasons = [f"- {case.name}: {case.reason}" for case in cases if case.reason]
-    return "\n\n".join([table, *(["\n".join(reasons)] if reasons else [])])
+    return "\n\n".join([drawn, *(["\n".join(reasons)] if reasons else [])])

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from asyncdlock import LockError
-from harness.lab.loading import Loading
+from harness.lab.loading import LoadingGate
 from harness.lab.outcome import FAILED, NOT_SHOWN, OTHERWISE, SKIPPED, Case
 from harness.lab.participant import Forkserver, open_forkserver
 from harness.lab.resource_view import ResourceView
@@ -33,8 +33,6 @@ _REPEATS = 2
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A case that is to be run."""
-
     name: str
     expected: str
     run: Callable[[], Coroutine[Any, Any, Case]]
@@ -69,7 +67,7 @@ class Lab:
         self._starting: dict[str, asyncio.Task[Any]] = {}
         self._attempts: Counter[str] = Counter()
         self._scenes: dict[str, Scene] = {}
-        self.loading = Loading()
+        self.loading = LoadingGate()
 
     async def __aenter__(self) -> "Lab":
         self._session = await self._stack.enter_async_context(aiohttp.ClientSession())
@@ -120,7 +118,9 @@ class Lab:
         assert self._session is not None
         return ResourceView(url, self._session)
 
-    def scene(self, name: str, resource: ResourceView | None = None, *, ttl: float) -> Scene:
+    def scene(
+        self, name: str, resource: ResourceView | None = None, *, ttl: float, expected: str = "ok"
+    ) -> Scene:
         """A new case; its files go into a folder of its own inside the experiment's."""
         self._attempts[name] += 1
         self._scenes[name] = Scene(
@@ -128,11 +128,23 @@ class Lab:
             self.folder / slug(name),
             resource,
             ttl=ttl,
+            expected=expected,
             loading=self.loading,
             forkserver=self.forkserver,
             attempt=self._attempts[name],
         )
         return self._scenes[name]
+
+    def fenced(
+        self, name: str, fence: Fence, play: Callable[[Scene], Awaitable[Case]], *, ttl: float, expected: str
+    ) -> Plan:
+        """The case `NAME, fence on|off`: `play` is given its scene, whose resource is of that mode."""
+        name = f"{name}, fence {fence}"
+
+        async def run() -> Case:
+            return await play(self.scene(name, await self.resource(fence), ttl=ttl, expected=expected))
+
+        return Plan(name, expected, run)
 
     async def cases(self, plans: Iterable[Plan]) -> list[Case]:
         """Run cases at the same time.

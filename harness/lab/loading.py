@@ -13,7 +13,7 @@ _AT_ONCE = 4
 _GAP = 0.1
 
 
-class Loading:
+class LoadingGate:
     """How many things are being started now."""
 
     def __init__(self) -> None:

@@ -81,7 +81,7 @@ def compare(name: str, holds: bool, *, prediction: str, **facts: Fact) -> Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Conclusion:
     """A paragraph of an answer, and the cases that it rests on."""
 
     text: str
@@ -94,13 +94,13 @@ class Claim:
         return bool(ran) and all(case.as_predicted for case in ran)
 
 
-def answer(*paragraphs: str | Claim) -> str:
+def answer(*paragraphs: str | Conclusion) -> str:
     """An answer that says no more than was observed.
 
     A claim is made only if it holds. What came out otherwise is said first, case by case; plain paragraphs
     are taken to be made of what was counted.
     """
-    claims = [one for one in paragraphs if isinstance(one, Claim)]
+    claims = [one for one in paragraphs if isinstance(one, Conclusion)]
     otherwise = {
         case.name: f"- {case.name}: expected {case.expected}, observed {case.observed}"
         for claim in claims
@@ -116,6 +116,11 @@ def answer(*paragraphs: str | Claim) -> str:
     return "\n\n".join(part for part in said if part) or "Nothing could be run."
 
 
+def about(cases: Sequence[Case], *words: str) -> list[Case]:
+    """Those that have one of these in their names."""
+    return [case for case in cases if any(word in case.name for word in words)]
+
+
 def count(cases: Sequence[Case], observed: str) -> str:
     """How many of those that ran were observed to be so: `3 of 4`."""
     ran = [case for case in cases if not case.skipped]
@@ -123,9 +128,7 @@ def count(cases: Sequence[Case], observed: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The result of an experiment."""
-
+class ExperimentResult:
     cases: Sequence[Case]
     answer: str
     """The answer to the question, in one to three paragraphs of Markdown."""

@@ -1,6 +1,6 @@
 """What an experiment prints: the question, what happened line by line, a table, and the answer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -8,8 +8,8 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
-from harness.lab.evidence import columns, exit_code, in_words
-from harness.lab.outcome import Case, Outcome
+from harness.lab.evidence import exit_code, table
+from harness.lab.outcome import Case, ExperimentResult
 from harness.lab.registry import Experiment
 
 _TONES = {"plain": "", "good": "green", "bad": "bold red", "fault": "yellow"}
@@ -29,7 +29,7 @@ def print_opening(console: Console, experiment: Experiment) -> None:
     console.print()
 
 
-def print_outcome(console: Console, outcome: Outcome, *, folder: Path, command: str) -> None:
+def print_outcome(console: Console, outcome: ExperimentResult, *, folder: Path, command: str) -> None:
     """Everything that a reader needs to be convinced, and where to find the rest."""
     for case in outcome.cases:
         if case.shown and case.story:
@@ -47,7 +47,7 @@ def print_outcome(console: Console, outcome: Outcome, *, folder: Path, command: 
     console.print(Text.assemble(("repeat    ", "dim"), command))
 
 
-def print_all(console: Console, results: Iterable[tuple[Experiment, Outcome, Path]]) -> None:
+def print_all(console: Console, results: Iterable[tuple[Experiment, ExperimentResult, Path]]) -> None:
     """One line for each experiment of several."""
     console.print()
     for experiment, outcome, folder in results:
@@ -69,14 +69,8 @@ def _print_story(console: Console, case: Case) -> None:
     console.print()
 
 
-def _print_table(console: Console, cases: Iterable[Case]) -> None:
-    cases = list(cases)
-    names = columns(cases)
-    header = ["case", "expected", "observed", *names]
-    rows = [
-        [case.name, case.expected, case.observed, *(in_words(case.facts.get(name)) for name in names)]
-        for case in cases
-    ]
+def _print_table(console: Console, cases: Sequence[Case]) -> None:
+    header, *rows = table(cases)
     if not console.is_terminal:
         # As wide as it is: whoever reads a file can scroll, and nothing may be cut off.
         widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
@@ -84,16 +78,16 @@ def _print_table(console: Console, cases: Iterable[Case]) -> None:
             line = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
             console.print(line.rstrip(), markup=False)
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in header:
-        table.add_column(name, overflow="fold")
+        drawn.add_column(name, overflow="fold")
     for case, row in zip(cases, rows, strict=True):
         colour = "dim" if case.skipped else "green" if case.as_predicted else "bold red"
-        table.add_row(*(Text(cell, style=colour if place == 2 else "") for place, cell in enumerate(row)))
-    console.print(table)
+        drawn.add_row(*(Text(cell, style=colour if place == 2 else "") for place, cell in enumerate(row)))
+    console.print(drawn)
 
 
-def _verdict(outcome: Outcome) -> Text:
+def _verdict(outcome: ExperimentResult) -> Text:
     ran, skipped = outcome.ran, len(outcome.cases) - len(outcome.ran)
     tail = f", {skipped} skipped" if skipped else ""
     if exit_code(outcome) == 0:

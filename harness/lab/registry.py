@@ -1,15 +1,14 @@
 """Finds the experiments of `harness.experiments`: one module or package each, with an `@experiment`."""
 
-import importlib
-import pkgutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from harness.config import UsageError
 from harness.lab.lab import Lab
-from harness.lab.outcome import Outcome
+from harness.lab.modules import load_all
+from harness.lab.outcome import ExperimentResult
 
-Run = Callable[[Lab], Awaitable[Outcome]]
+Run = Callable[[Lab], Awaitable[ExperimentResult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,6 @@ _EXPERIMENTS: dict[int, Experiment] = {}
 def experiment(
     *, number: int, name: str, question: str, expectation: str, has_runs: bool = False
 ) -> Callable[[Run], Run]:
-    """Register the function below as an experiment."""
-
     def register(run: Run) -> Run:
         other = _EXPERIMENTS.get(number)
         if other is not None and other.name != name:
@@ -45,9 +42,7 @@ def experiment(
 
 def experiments() -> Mapping[int, Experiment]:
     """All experiments by number, in order: whatever a module of `harness.experiments` registers."""
-    folder = importlib.import_module("harness.experiments")
-    for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
-        importlib.import_module(module.name)
+    load_all("harness.experiments")
     return dict(sorted(_EXPERIMENTS.items()))
 
 

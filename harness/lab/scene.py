@@ -14,7 +14,7 @@ from harness.history.rows import Decision
 from harness.lab.actor import Actor, warm
 from harness.lab.event import Say
 from harness.lab.forkserver import Role
-from harness.lab.loading import Loading
+from harness.lab.loading import LoadingGate
 from harness.lab.outcome import NOT_SHOWN, Case, Fact
 from harness.lab.participant import Forkserver, Participant
 from harness.lab.picture import panel
@@ -47,7 +47,8 @@ class Scene:
         resource: ResourceView | None = None,
         *,
         ttl: float,
-        loading: Loading | None = None,
+        expected: str = "ok",
+        loading: LoadingGate | None = None,
         forkserver: Callable[[], Awaitable[Forkserver]] | None = None,
         attempt: int = 1,
     ) -> None:
@@ -55,13 +56,15 @@ class Scene:
         # A repeated case must not meet what its first attempt left at the resource.
         self.key = f"job:{slug(name)}" + (f":{attempt}" if attempt > 1 else "")
         self.ttl = ttl
+        self.expected = expected
+        """What the checkers are to say."""
         self.tracks: list[Track] = []
         self.bodies: dict[str, str] = {}
         self.journal = FaultJournal(now())
         self.resource = resource
         self.panel: Panel | None = None
         self.folder = folder
-        self._loading = loading or Loading()
+        self._loading = loading or LoadingGate()
         self._forkserver = forkserver
 
     @property
@@ -120,6 +123,13 @@ class Scene:
         return self.participant(name, worker, url=url, **told | job)
 
     @contextlib.asynccontextmanager
+    async def workers(self, **jobs: Mapping[str, Any]) -> AsyncIterator[list[Participant]]:
+        """Several, started at the same time: to each name what `worker` is told."""
+        async with contextlib.AsyncExitStack() as stack:
+            workers = (stack.enter_async_context(self.worker(name, **job)) for name, job in jobs.items())
+            yield await asyncio.gather(*workers)
+
+    @contextlib.asynccontextmanager
     async def actor(self, name: str, url: str, **options: Any) -> AsyncIterator[Actor]:
         """A client in this process, connected; `options` are those of `asyncdlock.connect`."""
         async with contextlib.AsyncExitStack() as stack:
@@ -131,7 +141,6 @@ class Scene:
             yield Actor(self.key, client, writer, self.say_as(name))
 
     def track(self, name: str) -> Track:
-        """What that participant did."""
         return next(track for track in self.tracks if track.name == name)
 
     async def decisions(self) -> list[Decision]:
@@ -144,26 +153,18 @@ class Scene:
         return [f"409 seen {one.seen} got {one.token}" for one in stale]
 
     async def value(self) -> str | None:
-        """What the key holds now."""
         return None if self.resource is None else (await self.resource.value(self.key)).text
 
     async def judged(self, *, subtitle: str = "", **config: Any) -> Judged:
         """Write the scene's files, let the checkers judge them, and draw the picture."""
         decisions = None if self.resource is None else await self.decisions()
-        faults = self.journal.faults
-        judged = judge(
-            self.folder,
-            self.tracks,
-            decisions,
-            origin=self.origin,
-            faults=faults,
-            config={"case": self.name, "ttl": self.ttl, "key": self.key, **config},
-        )
+        told = {"case": self.name, "ttl": self.ttl, "key": self.key, **config}
+        judged = judge(self.folder, self.tracks, decisions, self.journal, config=told)
         self.panel = panel(
             self.name,
             self.tracks,
             judged.decisions,
-            faults,
+            self.journal.faults,
             ttl=self.ttl,
             subtitle=subtitle or f"checkers: {judged.verdict}; TTL {self.ttl:g} s",
         )
@@ -173,14 +174,13 @@ class Scene:
 
     async def judge(
         self,
-        expected: str,
         *,
         facts: Mapping[str, Fact] | None = None,
         shown: Mapping[str, bool] | None = None,
         story: bool = False,
         but: Collection[str] = (),
     ) -> Case:
-        """Write the scene's files, let the checkers judge them, and hold that against `expected`.
+        """Write the scene's files, let the checkers judge them, and hold that against what is expected.
 
         `shown` are the sentences that must be true besides: a protected run in which nothing was tried
         proves nothing, nor does one that broke nothing because the fault came too late. When one of them
@@ -193,8 +193,8 @@ class Scene:
         missing = [sentence for sentence, true in (shown or {}).items() if not true]
         return Case(
             name=self.name,
-            expected=expected,
-            observed=NOT_SHOWN if missing and observed in ("ok", expected) else observed,
+            expected=self.expected,
+            observed=NOT_SHOWN if missing and observed in ("ok", self.expected) else observed,
             facts=facts or {},
             findings=judged.findings,
             reason=f"did not happen: {'; '.join(missing)}" if missing else "",
@@ -205,5 +205,4 @@ class Scene:
 
 
 def slug(name: str) -> str:
-    """A name fit for a folder."""
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")

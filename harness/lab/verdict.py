@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.faults import FaultJournal
 from harness.history import HISTORY_FILE, RESOURCE_FILE, HistoryWriter, load_run
-from harness.history.rows import Decision, Fault, Row
+from harness.history.rows import Decision, Row
 from harness.judge import checkers
 from harness.judge.checkers import CheckResult, Verdict
 from harness.lab.track import Track, rows_of
@@ -46,9 +47,8 @@ def judge(
     folder: Path,
     tracks: Sequence[Track],
     decisions: Sequence[Decision] | None,
+    journal: FaultJournal,
     *,
-    origin: int,
-    faults: Sequence[Fault] = (),
     config: Mapping[str, Any] | None = None,
     after: int = 0,
 ) -> Judged:
@@ -61,14 +61,14 @@ def judge(
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows = rows_of(tracks)
-    with HistoryWriter(folder / HISTORY_FILE, Row, origin_ns=origin, config=config) as history:
-        for fault in faults:
+    with HistoryWriter(folder / HISTORY_FILE, Row, origin_ns=journal.origin, config=config) as history:
+        for fault in journal.faults:
             history.fault(fault)
         history.write(rows)
     if decisions is not None:
         path = folder / RESOURCE_FILE
         # The resource may serve others as well: these are the decisions on their keys.
         selected = {"after": after, "selected": True}
-        with HistoryWriter(path, Decision, origin_ns=origin, config=selected) as log:
+        with HistoryWriter(path, Decision, origin_ns=journal.origin, config=selected) as log:
             log.write(decisions)
     return Judged(checkers.run_checks(load_run(folder)), rows, decisions or ())

@@ -13,6 +13,7 @@ from asyncdlock.handle import Handle
 from harness.history import Outcome, Row
 from harness.history.rows import body_of
 from harness.load.clock import now
+from harness.load.kinds import Kind
 from harness.load.pacer import NANOSECONDS
 from harness.load.sections import Sections
 from harness.load.writer import Reply
@@ -43,6 +44,9 @@ class _NoArrivals:
     def admit(self) -> None: ...
 
 
+_ALONE = Kind()
+
+
 class Contenders:
     """What every member of a fleet does with an arrival; `serve` and `give_up` are the runner's."""
 
@@ -61,6 +65,7 @@ class Contenders:
         pause_period: int = 0,
         process: int = 0,
         sections: Sections | None = None,
+        kind: Kind = _ALONE,
         observe_connection: Callable[[int], object] = lambda waited: None,
     ) -> None:
         """`start` is the run's origin on `clock.now()`; durations are seconds.
@@ -80,6 +85,7 @@ class Contenders:
         self._pause_period = pause_period
         self._process = process
         self._sections = sections or Sections()
+        self._kind = kind
         self._observe_connection = observe_connection
         self.arrivals: Arrivals = _NoArrivals()
         """Asked at each step of a contender for what is due."""
@@ -123,9 +129,15 @@ class Contenders:
         row.called = at - self._start
         self.waiting += 1
         asked = self._sections.ask(key, at)
+        row.shared = self._kind.share > 0 and self._kind.beside_others(row.id)
         try:
             # Nobody renews the lease of a frozen process.
-            handle = await self._client.acquire(key, ttl=self._ttl, timeout=left, renew=not row.paused)
+            if row.shared:
+                handle = await self._kind.acquire(
+                    self._client, key, ttl=self._ttl, timeout=left, renew=not row.paused
+                )
+            else:
+                handle = await self._client.acquire(key, ttl=self._ttl, timeout=left, renew=not row.paused)
         finally:
             self.waiting -= 1
             self._sections.answered(key, asked)
@@ -152,7 +164,8 @@ class Contenders:
                 # A frozen process cannot look at its lease between waking up and writing; one that
                 # runs can, and mostly finds out in time. The resource always does.
                 handle.check()
-            await self._write(row, handle)
+            if self._kind.writes or not row.shared:
+                await self._write(row, handle)
         except LockLost as error:
             lost = error
         # Not reached by a cancellation: closing the client gives back what is still held.
@@ -164,7 +177,7 @@ class Contenders:
             raise lost
         if row.write == "stale":
             return "stale"
-        if row.write != "accepted":
+        if row.write != "accepted" and (self._kind.writes or not row.shared):
             return "failed"
         return "ok" if owned else "lost"
 

@@ -35,6 +35,7 @@ from harness.load import pacer
 from harness.load.clock import now
 from harness.load.contender import Contenders
 from harness.load.keyspace import key_chooser
+from harness.load.kinds import Kind
 from harness.load.pauses import Pauses, spare_the_collector
 from harness.load.runner import Runner
 from harness.load.sections import Sections
@@ -153,6 +154,7 @@ class Member:
             pause_period=config.pause_period,
             process=self.process,
             sections=sections,
+            kind=Kind.parse(config.kind),
             observe_connection=recorder.connection,
         )
 
@@ -257,6 +259,10 @@ async def main() -> None:
         return
     async with client, open_writer(orders["resource_url"]) as writer:
         member = Member(orders, client, writer)
+        refusal = Kind.parse(member.config.kind).refusal(client)
+        if refusal:
+            _say(error=f"--kind {member.config.kind}: {refusal}")
+            return
         try:
             await member.warm_up()
         except (LockError, ValueError, OSError) as error:

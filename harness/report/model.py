@@ -93,7 +93,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleFigures:
-    """The mean contended cycle, in seconds: see `harness.judge.bounds.Cycle`."""
+    """The mean contended cycle, in seconds: see `harness.judge.cycle.Cycle`."""
 
     count: int = 0
     work: float = 0.0

@@ -8,10 +8,11 @@ from typing import Any
 from harness import exits
 from harness.config import RunConfig
 from harness.history import History
-from harness.judge.bounds import Cycle, busiest_key, find_bound, measure_cycle
+from harness.judge.bounds import find_bound
 from harness.judge.checkers.fairness import order_of
 from harness.judge.checkers.registry import verdict_of
 from harness.judge.checkers.result import CheckResult
+from harness.judge.cycle import Cycle, busiest_key, measure_cycle
 from harness.judge.thresholds import Threshold
 from harness.load.result import FleetResult
 from harness.report.certificate import certificate
@@ -51,7 +52,7 @@ def build(
     seconds = fleet.seconds
     window = min(config.duration, seconds)
     drained = sum(row.granted is not None and row.granted > window * _NANOSECONDS for row in history.rows)
-    cycle = measure_cycle(history.rows, seconds)
+    cycle = measure_cycle(history.rows, seconds, config.timeout)
     trust = certificate(
         recording.total["schedule_lag"],
         cpu=fleet.cpu,
@@ -100,7 +101,7 @@ def build(
             seconds=seconds,
             cpu=fleet.cpu,
             cycle=cycle,
-            busiest_key=busiest_key(history.rows, seconds),
+            busiest_key=busiest_key(history.rows, seconds, config.timeout),
         ),
         errors=_errors(history),
     )

@@ -49,7 +49,7 @@ async def run(lab: Lab) -> Finding:
     forkserver = await lab.forkserver()
     delays = {
         kind: await asyncio.gather(
-            *(_delay(forkserver, node, url, _Trial(*kind, number)) for number in range(trials))
+            *(_delay(forkserver, node, url, _WaitTrial(*kind, number)) for number in range(trials))
         )
         for kind in kinds
     }
@@ -65,7 +65,7 @@ async def run(lab: Lab) -> Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
+class _WaitTrial:
     how: str
     count: int
     number: int
@@ -75,7 +75,7 @@ class _Trial:
         return f"dead waiters {self.count} {self.how} {self.number}"
 
 
-async def _delay(forkserver: Forkserver, node: RedisNode, url: str, trial: _Trial) -> float:
+async def _delay(forkserver: Forkserver, node: RedisNode, url: str, trial: _WaitTrial) -> float:
     """Seconds from the holder's release to the grant of the waiter behind those that died.
 
     :raises LockError: the lock server failed.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.judge.intervals import share, wilson
+from harness.judge.statistics import share, wilson
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,6 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of a reproduction."""
-
     figures: Sequence[Figure]
     differs: Sequence[str]
     """How our setting departs from the published one, a sentence each."""

@@ -35,16 +35,16 @@ _BETWEEN = (1.0, 3.0)
 _ENDS_WITHIN = 30.0
 
 
-class _Arm(NamedTuple):
+class _Variant(NamedTuple):
     name: str
     lock: str
     mode: Mode
 
 
 ARMS = (
-    _Arm("etcd's own lock, no fence", "etcd", "none"),
-    _Arm("asyncdlock, no fence", "ours", "none"),
-    _Arm("asyncdlock, every operation fenced", "ours", "every operation"),
+    _Variant("etcd's own lock, no fence", "etcd", "none"),
+    _Variant("asyncdlock, no fence", "ours", "none"),
+    _Variant("asyncdlock, every operation fenced", "ours", "every operation"),
 )
 
 
@@ -176,7 +176,7 @@ def _spec(
 
 
 async def _figure(
-    arm: _Arm,
+    arm: _Variant,
     sets: int,
     resource: ResourceView,
     acknowledged: Mapping[str, Sequence[str]],

@@ -1,13 +1,11 @@
 """Finds the reproductions of this folder: one module each, with a function under `@reproduction`."""
 
-import importlib
-import pkgutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness.config import UsageError
 from harness.lab import Lab
+from harness.lab.modules import load_all
 from harness.repro.finding import Finding
 
 Run = Callable[[Lab], Awaitable[Finding]]
@@ -30,8 +28,6 @@ _REPRODUCTIONS: dict[str, Reproduction] = {}
 
 
 def reproduction(*, name: str, about: str, published: str, source: str, claim: str) -> Callable[[Run], Run]:
-    """Register the function below as a reproduction."""
-
     def register(run: Run) -> Run:
         _REPRODUCTIONS[name] = Reproduction(name, about, published, source, claim, run)
         return run
@@ -41,8 +37,7 @@ def reproduction(*, name: str, about: str, published: str, source: str, claim: s
 
 def reproductions() -> Mapping[str, Reproduction]:
     """All by name: whatever a module of this folder registers."""
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        importlib.import_module(f"{__package__}.{module.name}")
+    load_all("harness.repro")
     return dict(sorted(_REPRODUCTIONS.items()))
 
 

@@ -3,7 +3,7 @@
 import importlib.util
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from harness.servers.errors import ServerMissing
@@ -55,13 +55,10 @@ def first(candidates: Iterable[Path | None], advice: str) -> Path:
 
     :raises ServerMissing: there is none; `advice` is the message.
     """
-    for candidate in _present(candidates):
-        return candidate
+    for candidate in candidates:
+        if candidate is not None:
+            return candidate
     raise ServerMissing(advice)
-
-
-def _present(candidates: Iterable[Path | None]) -> Iterator[Path]:
-    return (candidate for candidate in candidates if candidate is not None)
 
 
 def _is_script(program: Path) -> bool:

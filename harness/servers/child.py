@@ -113,7 +113,6 @@ class Child:
             time.sleep(0.0005)
 
     def resume(self) -> None:
-        """Continue after `pause`."""
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import aiohttp
 
 from harness.servers import binaries
 from harness.servers.group import Peer, Quorum
 from harness.servers.ports import free_port
-from harness.servers.server import running
+from harness.servers.server import credentials, running
 from harness.servers.tls import Certificates, Tls, make_certificates
 
 EtcdFlavour = Literal["system", "wheel"]
@@ -157,9 +157,8 @@ class EtcdCluster(Quorum[EtcdNode]):
         return self.url_for("root")
 
     def url_for(self, user: str) -> str:
-        """The same for one of the other users."""
         password = self.password if user == "root" else self.users[user]
-        secret = f"{quote(user, safe='')}:{quote(password, safe='')}@" if password else ""
+        secret = credentials(user, password)
         if self.certificates is None:
             return f"etcd://{secret}{self.addresses}"
         query = {"ca_file": self.certificates.ca}
@@ -188,8 +187,5 @@ def etcd(nodes: int = 1, **options: Unpack[EtcdOptions]) -> AbstractAsyncContext
 
     Leases can be no shorter than one and a half election time-outs, in whole seconds: 2 s as etcd
     comes, 1 s with `heartbeat_ms=50, election_ms=500`.
-
-    :raises ServerMissing: no binary; the message says how to get one.
-    :raises ServerFailed: it did not start.
     """
     return running(lambda: EtcdCluster(nodes, **options))

@@ -45,7 +45,6 @@ class Group(Generic[N]):
             raise failures.exceptions[0] from None
 
     def close(self) -> None:
-        """Kill all and remove their folders."""
         for node in self.nodes:
             node.close()
 

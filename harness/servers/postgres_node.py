@@ -170,9 +170,5 @@ def _kill(family: list[psutil.Process]) -> None:
 
 
 def postgres(*, settings: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[PostgresNode]:
-    """A PostgreSQL server for the length of an `async with`.
-
-    :raises ServerMissing: no binary; the message says how to get one.
-    :raises ServerFailed: it did not start.
-    """
+    """A PostgreSQL server for the length of an `async with`."""
     return running(lambda: PostgresNode(settings=settings))

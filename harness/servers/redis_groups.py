@@ -2,11 +2,10 @@
 
 from contextlib import AbstractAsyncContextManager
 from typing import Unpack
-from urllib.parse import quote
 
 from harness.servers.group import Group
 from harness.servers.redis_node import RedisNode, RedisOptions
-from harness.servers.server import running
+from harness.servers.server import credentials, running
 
 
 class RedisNodes(Group[RedisNode]):
@@ -15,9 +14,7 @@ class RedisNodes(Group[RedisNode]):
     @property
     def url(self) -> str:
         """All of them as one Redlock."""
-        password = self[0].password
-        secret = f":{quote(password, safe='')}@" if password else ""
-        return f"redlock://{secret}{self.addresses}"
+        return f"redlock://{credentials('', self[0].password)}{self.addresses}"
 
 
 class ReplicatedRedis(Group[RedisNode]):
@@ -38,7 +35,6 @@ class ReplicatedRedis(Group[RedisNode]):
 
     @property
     def url(self) -> str:
-        """The primary's."""
         return self.primary.url
 
     async def start(self) -> None:
@@ -63,20 +59,12 @@ class ReplicatedRedis(Group[RedisNode]):
 
 
 def redis_nodes(count: int = 5, **options: Unpack[RedisOptions]) -> AbstractAsyncContextManager[RedisNodes]:
-    """Independent Redis servers for the length of an `async with`, all with the same options.
-
-    :raises ServerMissing: no binary; the message says how to get one.
-    :raises ServerFailed: one did not start.
-    """
+    """Independent Redis servers for the length of an `async with`, all with the same options."""
     return running(lambda: RedisNodes([RedisNode(**options) for _ in range(count)]))
 
 
 def redis_replicated(
     replicas: int = 1, **options: Unpack[RedisOptions]
 ) -> AbstractAsyncContextManager[ReplicatedRedis]:
-    """A primary with replicas for the length of an `async with`.
-
-    :raises ServerMissing: no binary; the message says how to get one.
-    :raises ServerFailed: one did not start, or did not replicate.
-    """
+    """A primary with replicas for the length of an `async with`."""
     return running(lambda: ReplicatedRedis([RedisNode(**options) for _ in range(1 + replicas)]))

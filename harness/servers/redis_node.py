@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from harness.servers import binaries
 from harness.servers.errors import ServerFailed
 from harness.servers.ports import free_port
-from harness.servers.server import READY_WITHIN, Server, running
+from harness.servers.server import READY_WITHIN, Server, credentials, running
 from harness.servers.tls import Tls, make_certificates
 
 Flavour = Literal["redis", "valkey"]
@@ -94,7 +94,7 @@ class RedisNode(Server):
     def url_for(self, user: str) -> str:
         """The same for one of the ACL users."""
         name, password = ("", self.password) if user == "default" else (user, self.users[user])
-        secret = f"{quote(name, safe='')}:{quote(password, safe='')}@" if password else ""
+        secret = credentials(name, password)
         if self.certificates is None:
             return f"redis://{secret}{self.address}/0"
         query = {"ssl_ca_certs": self.certificates.ca}
@@ -104,8 +104,7 @@ class RedisNode(Server):
 
     @property
     def unix_url(self) -> str:
-        secret = f":{quote(self.password, safe='')}@" if self.password else ""
-        return f"unix://{secret}{self.unix_socket}?db=0"
+        return f"unix://{credentials('', self.password)}{self.unix_socket}?db=0"
 
     async def command(self, *words: str | int) -> Any:
         """Send one command on a connection of its own and return the reply.
@@ -212,9 +211,5 @@ def _line(*words: str) -> str:
 
 
 def redis(**options: Unpack[RedisOptions]) -> AbstractAsyncContextManager[RedisNode]:
-    """A Redis server for the length of an `async with`.
-
-    :raises ServerMissing: no binary; the message says how to get one.
-    :raises ServerFailed: it did not start.
-    """
+    """A Redis server for the length of an `async with`."""
     return running(lambda: RedisNode(**options))

@@ -7,7 +7,7 @@ from typing import Unpack
 from harness.servers.group import Group
 from harness.servers.redis_groups import ReplicatedRedis
 from harness.servers.redis_node import RedisNode, RedisOptions
-from harness.servers.server import running
+from harness.servers.server import credentials, running
 
 SERVICE = "mymaster"
 
@@ -62,15 +62,13 @@ class RedisWithSentinels:
 
     @property
     def nodes(self) -> list[RedisNode]:
-        """Servers and sentinels."""
         return [*self.servers, *self.sentinels]
 
     @property
     def url(self) -> str:
         """Names the sentinels; clients ask them for the primary."""
-        secret = self.servers.primary.url.partition("://")[2].rpartition("@")[0]
-        at = f"{secret}@" if secret else ""
-        return f"redis://{at}{self.sentinels.addresses}/0?topology=sentinel&service={SERVICE}"
+        secret = credentials("", self.servers.primary.password)
+        return f"redis://{secret}{self.sentinels.addresses}/0?topology=sentinel&service={SERVICE}"
 
     async def start(self) -> None:
         """Start, and return when every sentinel knows all others and all replicas."""
@@ -82,7 +80,6 @@ class RedisWithSentinels:
             await sentinel.until(complete, "finding the other sentinels and the replicas")
 
     def close(self) -> None:
-        """Kill all and remove their folders."""
         self.sentinels.close()
         self.servers.close()
 
@@ -114,9 +111,6 @@ def redis_sentinel(
     """A primary, replicas and sentinels for the length of an `async with`.
 
     `down_after_ms` is how long the primary may be silent before a replica is promoted.
-
-    :raises ServerMissing: no binary; the message says how to get one.
-    :raises ServerFailed: one did not start, or they did not find each other.
     """
 
     def build() -> RedisWithSentinels:

@@ -7,7 +7,7 @@ from typing import Unpack
 from harness.servers.group import Group
 from harness.servers.ports import free_port
 from harness.servers.redis_node import RedisNode, RedisOptions
-from harness.servers.server import running
+from harness.servers.server import credentials, running
 
 SLOTS = 16_384
 
@@ -53,9 +53,7 @@ class RedisCluster(Group[ClusterNode]):
     @property
     def url(self) -> str:
         """Names every server; clients find the right one for each key."""
-        secret = self[0].url.partition("://")[2].rpartition("@")[0]
-        at = f"{secret}@" if secret else ""
-        return f"redis://{at}{self.addresses}/0?topology=cluster"
+        return f"redis://{credentials('', self[0].password)}{self.addresses}/0?topology=cluster"
 
     async def start(self) -> None:
         """Start, share out the slots, introduce everybody, and return when all agree."""
@@ -93,8 +91,5 @@ def redis_cluster(
 
     `replicas` is per shard; `node_timeout_ms` is how long a primary may be silent before one of them
     takes over.
-
-    :raises ServerMissing: no binary; the message says how to get one.
-    :raises ServerFailed: one did not start, or they did not agree.
     """
     return running(lambda: RedisCluster(shards, replicas, node_timeout_ms, options))

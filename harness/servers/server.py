@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
+from urllib.parse import quote
 
 from harness.servers.child import Child
 from harness.servers.errors import PortTaken, ServerFailed
@@ -116,7 +117,6 @@ class Server(ABC):
         self._running().pause()
 
     def resume(self) -> None:
-        """Continue after `pause`."""
         self._running().resume()
 
     def close(self) -> None:
@@ -126,7 +126,6 @@ class Server(ABC):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
-        """The end of the server's log."""
         try:
             text = self.log.read_text(errors="replace")
         except FileNotFoundError:
@@ -167,9 +166,12 @@ class Server(ABC):
         return f"{self.kind} on {self.address} {what}; its log ends:\n{self.log_tail() or '(empty)'}"
 
 
-class Startable(Protocol):
-    """A server, or a group of them."""
+def credentials(user: str, password: str | None) -> str:
+    """What stands before the address in a URL: `user:password@`, or nothing without a password."""
+    return f"{quote(user, safe='')}:{quote(password, safe='')}@" if password else ""
 
+
+class Startable(Protocol):
     async def start(self) -> None: ...
     def close(self) -> None: ...
 
@@ -179,10 +181,11 @@ S = TypeVar("S", bound=Startable)
 
 @contextlib.asynccontextmanager
 async def running(build: Callable[[], S]) -> AsyncIterator[S]:
-    """Build and start; close at the end, whatever happened.
+    """Build and start; close at the end, whatever happened. Every factory of this package ends here.
 
     Every build chooses new ports: one whose port was taken meanwhile is thrown away.
 
+    :raises ServerMissing: there is no program to start; the message says how to get one.
     :raises ServerFailed: it did not start.
     """
     server = await _started(build)

@@ -124,9 +124,5 @@ class ZooKeeperEnsemble(Quorum[ZooKeeperNode]):
 
 
 def zookeeper(nodes: int = 1, *, tick_ms: int = 100) -> AbstractAsyncContextManager[ZooKeeperEnsemble]:
-    """A ZooKeeper ensemble for the length of an `async with`. Sessions last two ticks or longer.
-
-    :raises ServerMissing: no Java or no ZooKeeper; the message says how to get it.
-    :raises ServerFailed: it did not start.
-    """
+    """A ZooKeeper ensemble for the length of an `async with`. Sessions last two ticks or longer."""
     return running(lambda: ZooKeeperEnsemble(nodes, tick_ms=tick_ms))

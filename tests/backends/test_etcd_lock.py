@@ -1,6 +1,7 @@
 """What an etcd lock is on the server, and that it shares its queue with etcd's own clients."""
 
 import asyncio
+import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from asyncdlock.backends.etcd import FENCE_SCALE, EtcdBackend, from_url
 from asyncdlock.backends.etcd.watch import DeletionWatch
 from asyncdlock.errors import LockError
-from asyncdlock.types import LeaseState
+from asyncdlock.types import LeaseState, SharedClaim
 from harness.servers import EtcdCluster
 from tests.backends.etcd_probe import Probe
 from tests.backends.support import claim, until
@@ -327,6 +328,45 @@ async def test_etcdctl_and_this_library_stand_in_one_queue(
     await backend.release(first)
     assert await asyncio.gather(*turns) == [0] * arrivals
     assert journal.read_text().split() == [str(turn) for turn in range(arrivals)]
+
+
+async def test_etcdctl_waits_for_our_readers_and_they_for_it(
+    backend: EtcdBackend, shared_etcd: EtcdCluster, probe: Probe
+) -> None:
+    """It takes a reader for one more exclusive place: it waits for all of them, and none passes it."""
+    key = "wire:readers"
+    readers = [SharedClaim(key, claim(key).owner, 60.0) for _ in range(3)]
+    for reader in readers[:2]:
+        await backend.acquire(reader)
+    etcdctl = await asyncio.create_subprocess_exec(
+        shared_etcd[0].binary.with_name("etcdctl"),
+        f"--endpoints={shared_etcd[0].address}",
+        "lock",
+        f"/locks/{key}",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin"},
+    )
+    assert etcdctl.stdout is not None
+    try:
+        await probe.waits(key, 3)
+        behind = asyncio.create_task(backend.acquire(readers[2]))
+        await probe.waits(key, 4)
+        assert await backend.try_acquire(SharedClaim(key, claim(key).owner, 60.0)) is None
+        for reader in readers[:2]:
+            assert not behind.done()
+            assert await backend.release(reader)
+        async with asyncio.timeout(60.0):
+            assert (await etcdctl.stdout.readline()).startswith(f"/locks/{key}/".encode())
+        assert not behind.done()
+        etcdctl.send_signal(signal.SIGINT)
+        async with asyncio.timeout(60.0):
+            await behind
+        assert await backend.release(readers[2])
+    finally:
+        if etcdctl.returncode is None:
+            etcdctl.kill()
+        await etcdctl.wait()
 
 
 async def test_two_hundred_contenders_are_served_in_queue_order(backend: EtcdBackend, probe: Probe) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -236,6 +237,78 @@ async def test_a_reader_of_kazoo_is_waited_for(
     assert not waiting.done()
     reader.release()
     await waiting
+
+
+async def test_readers_and_writers_of_kazoo_and_ours_stand_in_one_queue(
+    zookeeper_url: str, kazoo: KazooClient, key: str
+) -> None:
+    """Twenty of each, readers and writers in turn: no writer with anybody else, readers with each other."""
+    path = f"/locks/{key}"
+    guard = threading.Lock()
+    inside: list[str] = []
+    wrong: list[list[str]] = []
+    company: set[frozenset[str]] = set()
+
+    def enter(who: str) -> None:
+        with guard:
+            inside.append(who)
+            if len(inside) > 1 and any("writer" in one for one in inside):
+                wrong.append(list(inside))
+            company.add(frozenset(one.split()[0] for one in inside))
+
+    def leave(who: str) -> None:
+        with guard:
+            inside.remove(who)
+
+    def theirs(number: int) -> None:
+        shared = number % 4 != 0
+        lock = kazoo.ReadLock(path) if shared else kazoo.WriteLock(path)
+        who = f"kazoo {'reader' if shared else 'writer'} {number}"
+        with lock:
+            enter(who)
+            time.sleep(0.05)
+            leave(who)
+
+    async def ours(client: LockClient, number: int) -> None:
+        shared = number % 4 != 0
+        who = f"ours {'reader' if shared else 'writer'} {number}"
+        async with client.hold(key, shared=shared, timeout=60.0):
+            enter(who)
+            await asyncio.sleep(0.05)
+            leave(who)
+
+    async with connect(zookeeper_url, local_queue=False) as client:
+        gate = await client.acquire(key)
+        threads = [threading.Thread(target=theirs, args=(number,)) for number in range(20)]
+        tasks = []
+        for number, thread in enumerate(threads):
+            thread.start()
+            tasks.append(asyncio.create_task(ours(client, number)))
+            await until(lambda: len(queue_of(kazoo, key)) == 2 * len(tasks) + 1, "the next two queue")
+        assert inside == []
+        assert await gate.release()
+        await asyncio.gather(*tasks)
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
+    assert wrong == []
+    assert frozenset({"ours", "kazoo"}) in company, "readers of both were never inside together"
+    assert queue_of(kazoo, key) == []
+
+
+async def test_our_readers_and_permits_are_readers_to_kazoo(
+    zookeeper_url: str, kazoo: KazooClient, key: str
+) -> None:
+    reading, writing = kazoo.ReadLock(f"/locks/{key}"), kazoo.WriteLock(f"/locks/{key}")
+    async with connect(zookeeper_url) as client:
+        for ours in (client.acquire(key, shared=True), client.semaphore(key, permits=3).acquire()):
+            holder = await ours
+            assert reading.acquire(blocking=False)
+            reading.release()
+            assert not writing.acquire(blocking=False)
+            assert await holder.release()
+            assert writing.acquire(blocking=False)
+            assert await client.try_acquire(key, shared=True) is None
+            writing.release()
 
 
 async def test_200_contenders_are_granted_in_queue_order(zookeeper_url: str, key: str) -> None:

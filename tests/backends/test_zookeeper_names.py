@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kazoo.recipe.lock import Lock
+from kazoo.recipe.lock import Lock, ReadLock
 
 from asyncdlock.backend import open_backend
 from asyncdlock.backends.zookeeper.backend import FENCE_SCALE, ZooKeeperBackend
@@ -81,9 +81,34 @@ def test_the_queue_is_ordered_by_sequence_whatever_the_names() -> None:
         ]
     )
     assert len(queue) == 4
-    assert queue.ahead_of("ffff__lock__0000000003") is None
-    assert queue.ahead_of("0000__lock__0000000012") == "_c_1234-lock-0000000009"
+    assert queue.ahead_of("ffff__lock__0000000003") == []
+    assert queue.ahead_of("0000__lock__0000000012") == ["_c_1234-lock-0000000009"]
     assert queue.named("0000__lock__") == ["0000__lock__0000000012"]
+
+
+def test_readers_wait_for_writers_and_permits_for_each_other() -> None:
+    queue = Contenders(
+        [
+            "aaaa__lock__0000000001",
+            "bbbb__rlock__0000000002",
+            "cccc.2__rlock__0000000003",
+            "dddd.2__rlock__0000000004",
+            "eeee-lock-0000000005",
+            "ffff__rlock__0000000006",
+        ]
+    )
+    assert queue.ahead_of("bbbb__rlock__0000000002", 0) == ["aaaa__lock__0000000001"]
+    assert queue.ahead_of("ffff__rlock__0000000006", 0) == ["eeee-lock-0000000005"]
+    assert queue.ahead_of("dddd.2__rlock__0000000004", 2) == ["aaaa__lock__0000000001"]
+    first_two = ["cccc.2__rlock__0000000003", "bbbb__rlock__0000000002"]
+    left = Contenders([*first_two, "dddd.2__rlock__0000000004"])
+    assert left.ahead_of("bbbb__rlock__0000000002", 0) == []
+    assert left.ahead_of("cccc.2__rlock__0000000003", 2) == []
+    assert left.ahead_of("dddd.2__rlock__0000000004", 2) == [
+        "cccc.2__rlock__0000000003",
+        "bbbb__rlock__0000000002",
+    ]
+    assert prefix_of("x", 0) == "x" + ReadLock._NODE_NAME
 
 
 def test_a_node_that_is_gone_is_never_first() -> None:

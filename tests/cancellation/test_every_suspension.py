@@ -7,8 +7,9 @@ process keeps anything: no lock, no place in a queue, no task, no connection.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,6 +172,117 @@ async def aclose(client: asyncdlock.LockClient, other: asyncdlock.LockClient, ke
     assert client._core.closed
 
 
+async def shared_acquire_cold(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    await _end(await step(client.acquire(key, shared=True)))
+
+
+async def shared_acquire_behind_a_writer(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    ahead = _release_after(0.02, await other.acquire(key))
+    await _end(await step(client.acquire(key, shared=True, timeout=60.0)))
+    await ahead
+
+
+async def shared_acquire_behind_its_own_writers(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    """Readers and a writer of one process, who know the order in which they came."""
+    first = _release_after(0.005, await client.acquire(key))
+    writer = asyncio.create_task(_pass_through(client, key))
+    await asyncio.sleep(0)
+    reader = asyncio.create_task(_read(client, key))
+    await asyncio.sleep(0)
+    call = asyncio.create_task(step(client.acquire(key, shared=True)))
+    await asyncio.sleep(0)
+    last = asyncio.create_task(_pass_through(client, key))
+    await _end(await call)
+    await asyncio.gather(first, writer, reader, last)
+
+
+async def acquire_behind_readers(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    """With a reader behind, whom nobody but the cancelled writer keeps out."""
+    ahead = _release_after(0.02, await other.acquire(key, shared=True))
+    behind = asyncio.create_task(_later(_read(other, key)))
+    await _end(await step(client.acquire(key, timeout=60.0)))
+    await asyncio.gather(ahead, behind)
+
+
+async def shared_hold(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    beside = await other.acquire(key, shared=True)
+
+    async def body() -> None:
+        async with client.hold(key, shared=True) as handle:
+            await asyncio.sleep(0)
+            handle.check()
+            await handle.renew()
+
+    await step(body())
+    await _end(beside)
+
+
+async def shared_try_acquire(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    beside = await other.acquire(key, shared=True)
+    await _end(await step(client.try_acquire(key, shared=True)))
+    await _end(beside)
+    async with other.hold(key):
+        assert await client.try_acquire(key, shared=True) is None
+
+
+async def shared_release_with_others_behind(
+    client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
+) -> None:
+    handle = await client.acquire(key, shared=True)
+    behind = [asyncio.create_task(_pass_through(other, key)), asyncio.create_task(_read(other, key))]
+    await asyncio.sleep(0.005)
+    await step(handle.release())
+    assert await handle.release() is False
+    await asyncio.gather(*behind)
+
+
+async def permit(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step) -> None:
+    """Waiting for one of two permits, with another behind."""
+    ours, theirs = client.semaphore(key, permits=2), other.semaphore(key, permits=2)
+    ahead = [_release_after(0.01 * number, await theirs.acquire()) for number in (1, 2)]
+    call = asyncio.create_task(step(ours.acquire(timeout=60.0)))
+    await asyncio.sleep(0)
+    behind = asyncio.create_task(_permitted(theirs))
+    await _end(await call)
+    await asyncio.gather(*ahead, behind)
+
+
+async def _read(client: asyncdlock.LockClient, key: str) -> None:
+    await _end(await client.acquire(key, shared=True))
+
+
+async def _permitted(semaphore: asyncdlock.Semaphore) -> None:
+    await _end(await semaphore.acquire())
+
+
+async def _later(work: Coroutine[Any, Any, None]) -> None:
+    await asyncio.sleep(0.005)
+    await work
+
+
+KINDS = [
+    shared_acquire_cold,
+    shared_acquire_behind_a_writer,
+    shared_acquire_behind_its_own_writers,
+    acquire_behind_readers,
+    shared_hold,
+    shared_try_acquire,
+    shared_release_with_others_behind,
+    permit,
+]
+
 SCENARIOS = [
     acquire_cold,
     acquire_warm,
@@ -200,11 +312,13 @@ def _sockets() -> int:
 
 
 @pytest.mark.parametrize("moment", Moment, ids=str)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *KINDS], ids=lambda scenario: scenario.__name__)
 async def test_cancelled_at_every_suspension(
     scenario: Scenario, moment: Moment, connect: Connect, key: str, claims: Claims
 ) -> None:
     other = connect()
+    if scenario in KINDS and not (other.capabilities.shared and other.capabilities.semaphore):
+        pytest.skip("this backend has no shared locks")
     await _end(await other.acquire(f"{key}-other"))
     for suspension in range(_MOST_SUSPENSIONS):
         sockets, tasks = _sockets(), asyncio.all_tasks()

@@ -9,7 +9,8 @@ import asyncdlock
 from harness import servers
 from harness.cli.gen import add_arguments, run
 from harness.config import UsageError
-from harness.lab.scale.fill import Keys, fill, open_pipe
+from harness.lab.scale.fill import Keys, fill
+from harness.lab.scale.pipe import open_pipe
 
 
 def test_a_seed_names_its_keys_once_and_always_the_same() -> None:

@@ -43,15 +43,19 @@ async def _memory_claims(url: str, key: str) -> list[str]:
     lock = memory._servers[url.partition("://")[2]].get(key)
     if lock is None:
         return []
-    return [*(() if lock.is_free() else (lock.owner or "",)), *lock.waiters]
+    return [
+        *(() if lock.is_free() else (*lock.sharers,) if lock.sharers else (lock.owner or "",)),
+        *lock.waiters,
+    ]
 
 
 async def _redis_claims(url: str, key: str) -> list[str]:
     async with Redis.from_url("redis://" + url.partition("://")[2], decode_responses=True) as redis:
         holder = await redis.get(key)
         waiting = await redis.zrange(f"queue:{{{key}}}", 0, -1)
+        beside = await redis.zrange(f"holders:{{{key}}}", 0, -1)
         stray = [] if waiting or not await redis.exists(f"sessions:{{{key}}}") else ["sessions"]
-        return [*([] if holder is None else [holder]), *waiting, *stray]
+        return [*(beside or ([] if holder is None else [holder])), *waiting, *stray]
 
 
 async def _redlock_claims(url: str, key: str) -> list[str]:

@@ -179,6 +179,30 @@ async def test_forcing_wakes_the_next_and_its_fence_is_above(
     assert await after.release() is True
 
 
+async def test_readers_are_seen_beside_each_other_and_forced_out_together(
+    locks: asyncdlock.LockClient, connect: Connect, key: str
+) -> None:
+    if not locks.capabilities.shared:
+        pytest.skip("this backend has no shared locks")
+    readers = [
+        await connect().acquire(key, ttl=30.0, shared=True, label=f"reader {number}") for number in range(3)
+    ]
+    writer = asyncio.create_task(connect(label="writer").acquire(key, ttl=30.0))
+
+    async def complete() -> bool:
+        info = await locks.inspect(key)
+        together = {info.label, *(one.label for one in info.beside)}
+        return together == {"reader 0", "reader 1", "reader 2"} and len(info.waiters) == 1
+
+    await until(complete)
+    assert await locks.force_release(key) is True
+    after = await asyncio.wait_for(writer, 60.0)
+    assert all(after.fence > reader.fence for reader in readers)
+    assert [await reader.release() for reader in readers] == [False, False, False]
+    assert (await locks.inspect(key)).owner == after.owner
+    assert await after.release() is True
+
+
 async def test_forcing_a_free_lock_is_none_of_its_holders_business(
     locks: asyncdlock.LockClient, connect: Connect, key: str
 ) -> None:
@@ -191,12 +215,12 @@ async def test_forcing_a_free_lock_is_none_of_its_holders_business(
 
 async def test_forcing_by_the_holders_own_client(locks: asyncdlock.LockClient, key: str) -> None:
     """Nothing that was reserved for the holder is handed on, also to tasks that wait in the same process."""
-    before = await locks.acquire(key, ttl=30.0)
+    before = await locks.acquire(key, ttl=60.0)
     reserved = (await locks.inspect(key)).last_fence or before.fence
-    waiting = asyncio.create_task(locks.acquire(key, ttl=30.0))
+    waiting = asyncio.create_task(locks.acquire(key, ttl=60.0))
     await asyncio.sleep(0.05)
     assert await locks.force_release(key) is True
-    after = await asyncio.wait_for(waiting, 60.0)
+    after = await asyncio.wait_for(waiting, 15.0)  # before the renewal that would tell, too
     assert after.fence > reserved
     assert await before.release() is False
     assert (await locks.inspect(key)).owner == after.owner

@@ -12,7 +12,7 @@ class Scripted:
 
     name = "scripted"
     capabilities = Capabilities(
-        fencing=True, fifo=True, push_wakeup=True, shared=True, min_ttl=0.01, fence_floor=True
+        fencing=True, fifo=True, push_wakeup=True, interprocess=True, min_ttl=0.01, fence_floor=True
     )
     local_queue = False
     local_handoffs = 0

@@ -37,3 +37,32 @@ except ImportError as error:
     said = run(program)
     assert "pip install 'asyncdlock[etcd]'" in said
     assert len(said.strip().splitlines()) == 1
+
+
+def test_importing_the_harness_changes_no_environment_variable() -> None:
+    program = "import os; before = dict(os.environ); import harness; print(dict(os.environ) == before)"
+    assert run(program).strip() == "True"
+
+
+@pytest.mark.parametrize("words", [[], ["experiment", "list"], ["compare", "a", "b"]])
+def test_the_harness_without_its_extra_names_it(words: list[str]) -> None:
+    program = f"""
+import sys
+for name in ("rich", "aiohttp"):
+    sys.modules[name] = None  # as if they were not installed
+from harness.cli.main import main
+print(main({words!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "2"
+    assert "pip install 'asyncdlock[harness]'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_one_version_for_the_package_and_its_programs() -> None:
+    program = "from importlib.metadata import version; print('asyncdlock', version('asyncdlock'))"
+    told = subprocess.run(
+        [sys.executable, "-m", "harness", "--version"], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0
+    assert told.stdout == run(program)

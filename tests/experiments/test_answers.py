@@ -15,7 +15,7 @@ from harness.experiments import (
     unsafe_release,
 )
 from harness.experiments.fence_depth import KEEPS, LOSES
-from harness.lab.outcome import Case, Claim, Fact, answer
+from harness.lab.outcome import Case, Conclusion, Fact, answer
 
 Conclude = Callable[[Sequence[Case]], str]
 
@@ -113,6 +113,6 @@ def test_one_deviation_takes_back_only_what_rests_on_it() -> None:
 
 def test_a_claim_needs_a_case_that_ran() -> None:
     skipped = case("a", "skipped")
-    assert answer(Claim("It holds.", [])) == "Nothing could be run."
-    assert answer(Claim("It holds.", [replace(skipped, expected="ok")])) == "Nothing could be run."
-    assert answer("Counted.", Claim("It holds.", [case("b", "ok")])) == "Counted.\n\nIt holds."
+    assert answer(Conclusion("It holds.", [])) == "Nothing could be run."
+    assert answer(Conclusion("It holds.", [replace(skipped, expected="ok")])) == "Nothing could be run."
+    assert answer("Counted.", Conclusion("It holds.", [case("b", "ok")])) == "Counted.\n\nIt holds."

@@ -12,7 +12,7 @@ from harness.cli.experiment import perform
 from harness.config import UsageError
 from harness.lab import Lab
 from harness.lab.evidence import exit_code
-from harness.lab.outcome import Outcome
+from harness.lab.outcome import ExperimentResult
 from harness.lab.registry import Experiment, experiments, find
 from harness.lab.track import NeverHappened
 from tests.cli.program import ROOT, harness, started
@@ -76,7 +76,7 @@ async def test_runs_that_cannot_be_are_one_sentence_and_exit_code_2(
 
 
 async def test_an_experiment_that_cannot_begin_says_why_and_is_no_pass(tmp_path: Path) -> None:
-    async def never(lab: Lab) -> Outcome:
+    async def never(lab: Lab) -> ExperimentResult:
         raise NeverHappened("no processes could be prepared")
 
     experiment = Experiment(99, "never", "Is it?", "It is.", never)

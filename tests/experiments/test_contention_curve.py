@@ -8,10 +8,10 @@ from rich.console import Console
 from harness import servers
 from harness.cli.experiment import perform
 from harness.history import Row
-from harness.judge.cycle import measure_terms
+from harness.judge.cycle import measure_cycle
 from harness.lab.registry import find
-from harness.lab.scale.fsync import syncs_of
 from harness.lab.scale.point import pace, queue_growth
+from harness.lab.scale.usage import usage_of
 
 _MS = 1_000_000
 
@@ -34,38 +34,39 @@ def cycle(number: int, start: int, *, called: int = 0) -> Row:
 
 def test_terms_of_a_saturated_key_add_up_to_its_cycle() -> None:
     rows = [cycle(number, 10 * number) for number in range(100)]
-    terms = measure_terms(rows, 60.0)
-    assert (terms.work, terms.write, terms.release, terms.handoff) == pytest.approx((2, 3, 1, 4))
-    assert terms.ceiling(1e9) == pytest.approx(100)
-    assert terms.ceiling(30) == 30, "no more than is offered"
+    terms = measure_cycle(rows, 1.0, 60.0)
+    assert (terms.work, terms.write, terms.release) == pytest.approx((0.002, 0.003, 0.001))
+    assert terms.handoff - terms.release == pytest.approx(0.004)
+    assert terms.served(1e9) == pytest.approx(100)
+    assert terms.served(30) == 30, "no more than is offered"
     assert pace(row.granted or 0 for row in rows) == pytest.approx(100)
 
 
 def test_time_in_which_nobody_waited_is_no_cost_of_the_lock() -> None:
     rows = [cycle(number, 100 * number, called=100 * number) for number in range(50)]
-    terms = measure_terms(rows, 60.0)
-    assert terms.cycles == 0
-    assert terms.ceiling(10) == 10
+    terms = measure_cycle(rows, 5.0, 60.0)
+    assert terms.count == 0
+    assert terms.served(10) == 10
 
 
 def test_a_key_that_nobody_was_granted_has_no_cycle() -> None:
-    assert measure_terms([Row(0, 0, 0, "hot", 0, called=0, outcome="timed_out")], 60.0).cycles == 0
-    assert measure_terms([], 60.0).cycles == 0
+    assert measure_cycle([Row(0, 0, 0, "hot", 0, called=0, outcome="timed_out")], 1.0, 60.0).count == 0
+    assert measure_cycle([], 1.0, 60.0).count == 0
 
 
 def test_a_waiter_that_slept_while_the_lock_was_free_is_a_cost_of_the_lock() -> None:
     """The next holder came later than the release, but another one had been waiting all along."""
     rows = [cycle(number, 20 * number, called=20 * number) for number in range(30)]
     rows.append(Row(30, 0, 1, "hot", 0, called=0, outcome="timed_out"))
-    terms = measure_terms(rows, 60.0)
-    assert terms.handoff == pytest.approx(14)
-    assert terms.ceiling(1e9) == pytest.approx(50)
+    terms = measure_cycle(rows, 1.0, 60.0)
+    assert terms.handoff - terms.release == pytest.approx(0.014)
+    assert terms.served(1e9) == pytest.approx(50)
 
 
 def test_a_waiter_that_gave_up_no_longer_waits() -> None:
     rows = [cycle(number, 20 * number, called=20 * number) for number in range(30)]
     rows.append(Row(30, 0, 1, "hot", 0, called=0, outcome="timed_out"))
-    assert measure_terms(rows, 0.1).cycles < 10
+    assert measure_cycle(rows, 1.0, 0.1).count < 10
 
 
 def test_a_queue_grows_by_those_who_were_not_served_in_time() -> None:
@@ -97,12 +98,13 @@ async def test_the_terms_explain_the_throughput(tmp_path: Path) -> None:
 async def test_the_time_that_etcd_waits_for_its_disk_is_read_from_its_metrics(
     etcd_server: servers.EtcdCluster,
 ) -> None:
-    before = await syncs_of(etcd_server.nodes)
+    before = await usage_of(etcd_server.nodes)
     for _ in range(5):
         await etcd_server[0].call("kv/put", {"key": "a2V5", "value": "dmFsdWU="})
-    after = await syncs_of(etcd_server.nodes)
-    assert after.count >= before.count + 5
-    mean = after.mean_ms_since(before)
+    after = await usage_of(etcd_server.nodes)
+    assert after.syncs >= before.syncs + 5
+    mean = after.since(before).mean_sync_ms
     assert mean is not None
     assert mean > 0
-    assert after.mean_ms_since(after) is None
+    assert after.since(after).mean_sync_ms is None
+    assert after.cpu >= before.cpu > 0

@@ -8,7 +8,7 @@ from harness import servers
 from harness.cli.experiment import perform
 from harness.experiments.fence_counters.numberings import NUMBERINGS, take
 from harness.lab.registry import find
-from harness.lab.scale.fill import open_pipe
+from harness.lab.scale.pipe import open_pipe
 
 
 async def test_every_numbering_increases_for_each_key_and_gives_nothing_to_a_second_holder(

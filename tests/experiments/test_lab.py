@@ -18,8 +18,8 @@ from harness.lab import lab as lab_module
 from harness.lab.actor import Actor
 from harness.lab.event import Event
 from harness.lab.evidence import exit_code, write_evidence
-from harness.lab.loading import Loading
-from harness.lab.outcome import Case, Outcome, compare
+from harness.lab.loading import LoadingGate
+from harness.lab.outcome import Case, ExperimentResult, compare
 from harness.lab.registry import Experiment, find
 from harness.lab.scale.publish import publish, write_overview
 from harness.lab.story import tell, two_writers
@@ -54,7 +54,7 @@ async def test_a_case_whose_server_is_missing_is_skipped_with_the_reason(tmp_pat
         skipped, ran = await lab.cases([Plan("missing", "ok", missing), Plan("present", "ok", present)])
     assert skipped.skipped
     assert skipped.reason == "No etcd found: install it."
-    outcome = Outcome(cases=[skipped, ran], answer="")
+    outcome = ExperimentResult(cases=[skipped, ran], answer="")
     assert outcome.as_predicted
     assert exit_code(outcome) == 0
 
@@ -71,7 +71,7 @@ async def test_a_case_whose_schedule_did_not_come_about_is_repeated(tmp_path: Pa
 
     async with make_lab(tmp_path) as lab:
         (case,) = await lab.cases([Plan("case", "ok", late_once)])
-        outcome = Outcome(cases=[case], answer="It is.")
+        outcome = ExperimentResult(cases=[case], answer="It is.")
         experiment = Experiment(99, "test", "Is it?", "It is.", lambda lab: late_once())  # type: ignore[arg-type, return-value]
         write_evidence(experiment, lab, outcome, started="2026-01-01", seconds=1.0)
     assert (case.observed, tries) == ("ok", 2)
@@ -116,7 +116,7 @@ async def test_a_case_that_never_shows_anything_is_not_as_predicted(tmp_path: Pa
     async with make_lab(tmp_path) as lab:
         (case,) = await lab.cases([Plan("case", "ok", always_late)])
     assert case.observed == "not shown"
-    assert exit_code(Outcome(cases=[case], answer="")) == 1
+    assert exit_code(ExperimentResult(cases=[case], answer="")) == 1
 
 
 async def test_a_case_that_breaks_down_is_repeated_and_does_not_end_the_others(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_a_case_that_breaks_down_is_repeated_and_does_not_end_the_others(t
     ],
 )
 def test_a_predicted_violation_is_a_pass_and_its_absence_is_none(cases: list[Case], code: int) -> None:
-    assert exit_code(Outcome(cases=cases, answer="")) == code
+    assert exit_code(ExperimentResult(cases=cases, answer="")) == code
 
 
 async def test_a_server_is_started_once_for_all_cases(
@@ -175,7 +175,7 @@ async def test_a_server_is_started_once_for_all_cases(
 
 
 async def test_nothing_begins_while_something_loads() -> None:
-    loading = Loading()
+    loading = LoadingGate()
     async with loading.one():
         waiting = asyncio.ensure_future(loading.done())
         await asyncio.sleep(0.01)
@@ -209,7 +209,7 @@ async def test_one_seed_gives_one_schedule(
 async def test_a_protected_run_in_which_nothing_happened_shows_nothing(tmp_path: Path) -> None:
     async with make_lab(tmp_path) as lab:
         scene = lab.scene("quiet", await lab.resource("on"), ttl=1.0)
-        case = await scene.judge("ok", shown={"somebody tried": False})
+        case = await scene.judge(shown={"somebody tried": False})
     assert case.observed == "not shown"
     assert case.reason == "did not happen: somebody tried"
 
@@ -217,8 +217,8 @@ async def test_a_protected_run_in_which_nothing_happened_shows_nothing(tmp_path:
 async def test_a_violation_that_did_not_come_about_shows_nothing(tmp_path: Path) -> None:
     """It is repeated: the fault came too late, which says nothing of the prediction."""
     async with make_lab(tmp_path) as lab:
-        scene = lab.scene("too late", await lab.resource("off"), ttl=1.0)
-        case = await scene.judge("violated", shown={"B got in": False})
+        scene = lab.scene("too late", await lab.resource("off"), ttl=1.0, expected="violated")
+        case = await scene.judge(shown={"B got in": False})
     assert case.observed == "not shown"
 
 
@@ -232,7 +232,7 @@ async def test_a_scene_leaves_history_log_and_picture_that_agree(tmp_path: Path,
             await a.release()
         with scene.journal.fault("nothing much", who="A"):
             pass
-        case = await scene.judge("ok", facts={"value": "hello"})
+        case = await scene.judge(facts={"value": "hello"})
     assert case.as_predicted
     folder = tmp_path / "one-turn"
     assert {path.name for path in folder.iterdir()} == {
@@ -244,13 +244,13 @@ async def test_a_scene_leaves_history_log_and_picture_that_agree(tmp_path: Path,
 
 
 async def test_the_evidence_names_question_answer_and_command(tmp_path: Path) -> None:
-    async def nothing(lab: Lab) -> Outcome:
+    async def nothing(lab: Lab) -> ExperimentResult:
         raise AssertionError
 
     experiment = Experiment(99, "test", "Is it?", "It is.", nothing)
     lab = make_lab(tmp_path)
     lab.plan(ttl=1.0)
-    outcome = Outcome(
+    outcome = ExperimentResult(
         cases=[
             Case(
                 name="a | b",

@@ -9,7 +9,7 @@ import aiohttp
 import psutil
 import pytest
 
-from harness.judge.intervals import rule_of_three, share, wilson
+from harness.judge.statistics import rule_of_three, share, wilson
 from harness.lab import Track
 from harness.lab.event import Event
 from harness.lab.participant import open_forkserver

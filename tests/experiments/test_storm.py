@@ -7,19 +7,20 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from harness.experiments import storm as storm_module
 from harness.experiments.storm import _Runs, storm
-from harness.experiments.storm.plan import GROUPS, PROCESSES, Habits, RunPlan, plan_run
+from harness.experiments.storm.plan import GROUPS, PROCESSES, RunPlan, draw_turns, plan_run
 from harness.experiments.storm.rig import Rig, open_rig
 from harness.experiments.storm.single import Result, run_once
 from harness.history import load_run
 from harness.judge.checkers import run_checks, verdict_of
 from harness.lab import Lab
-from harness.lab.outcome import Outcome
+from harness.lab.outcome import ExperimentResult
 from harness.lab.participant import open_forkserver
 from harness.servers.catalogue import SHARED
 from tests.experiments.labs import quick_lab
@@ -57,7 +58,7 @@ async def test_the_same_storm_is_found_to_lose_updates_with_the_fence_off(tmp_pa
             if result.verdict == "violated":
                 break
     assert result.verdict == "violated"
-    assert result.stale_accepted or result.lost
+    assert result.stale_accepted or result.lost_updates
     assert result.findings
 
 
@@ -71,7 +72,7 @@ def test_a_seed_means_the_same_plan_in_every_process() -> None:
     program = (
         "import json; from harness.experiments.storm.plan import *; "
         "print(json.dumps([plan_run(seed).to_json() for seed in range(20)]), "
-        "Habits(7, 1, 0, ttl=1.0).turn(), sep='\\n')"
+        "next(draw_turns(7, 1, 0, ttl=1.0)), sep='\\n')"
     )
     told = [
         subprocess.run(
@@ -86,7 +87,7 @@ def test_a_seed_means_the_same_plan_in_every_process() -> None:
     assert told[0] == told[1]
     here = [plan_run(seed).to_json() for seed in range(20)]
     assert json.loads(told[0][0]) == json.loads(json.dumps(here))
-    assert told[0][1] == repr(Habits(7, 1, 0, ttl=1.0).turn())
+    assert told[0][1] == repr(next(draw_turns(7, 1, 0, ttl=1.0)))
 
 
 def test_every_kind_of_fault_meets_every_backend_and_no_two_of_one_group_meet_in_a_run() -> None:
@@ -101,8 +102,7 @@ def test_every_kind_of_fault_meets_every_backend_and_no_two_of_one_group_meet_in
 
 
 def test_a_fifth_or_more_of_the_turns_overstays_its_lease() -> None:
-    habits = Habits(1, 0, 0, ttl=1.0)
-    turns = [habits.turn() for _ in range(1000)]
+    turns = list(islice(draw_turns(1, 0, 0, ttl=1.0), 1000))
     assert sum(turn.wait > 1.0 and (turn.stall or not turn.renew) for turn in turns) > 200
 
 
@@ -112,9 +112,9 @@ async def test_as_many_runs_as_were_asked_for(
 ) -> None:
     counted: list[int] = []
 
-    async def count(lab: Lab, runs: int, **_: object) -> Outcome:
+    async def count(lab: Lab, runs: int, **_: object) -> ExperimentResult:
         counted.append(runs)
-        return Outcome(cases=[], answer="")
+        return ExperimentResult(cases=[], answer="")
 
     monkeypatch.setattr(storm_module, "storm", count)
     async with Lab(tmp_path, quick=quick, seed=1, say=lambda text: None, runs=asked) as lab:
@@ -143,8 +143,8 @@ def _result(plan: RunPlan, verdict: str) -> Result:
         acknowledged=2,
         refused=0,
         displaced=0,
-        unknown=0,
+        unknown_writes=0,
         stale_accepted=0,
-        lost=0 if verdict == "ok" else 1,
+        lost_updates=0 if verdict == "ok" else 1,
         seconds=1.0,
     )

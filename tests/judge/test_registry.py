@@ -109,5 +109,5 @@ def test_importing_a_checker_alone_registers_it() -> None:
     )
     assert listed.stdout.split() == [
         *("agreement", "completeness", "contents", "exclusion", "fence_order", "holders"),
-        *("lost_updates", "stale_writes"),
+        *("lost_updates", "permits", "readers_and_writers", "stale_writes"),
     ]

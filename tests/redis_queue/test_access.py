@@ -1,6 +1,8 @@
 """What the server must know and permit: scripts that it forgot, commands that its ACL refuses."""
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from harness.servers import RedisNode
 from harness.servers.tls import Tls
 from tests.redis_queue.support import PATIENT, fifo, hold_in_turn, until_clean, until_waiting, waiters
 
+PAGE = (Path(__file__).parents[2] / "docs/backends/redis.md").read_text("utf-8")
 LEAST_RULES = [
     *("~job:*", "~fence:{job:*", "~queue:{job:*", "~sessions:{job:*", "resetchannels", "&asyncdlock:*"),
     *("-@all", "+@connection", "+eval", "+evalsha", "+subscribe", "+publish", "+pubsub", "+time"),
@@ -162,3 +165,27 @@ async def test_a_wrong_password_is_reported_without_it(node: RedisNode) -> None:
         with pytest.raises(BackendError, match="refused the credentials") as raised:
             await client.acquire("k")
     assert "wrong-password" not in str(raised.value)
+
+
+async def test_shared_locks_need_a_little_more(node: RedisNode) -> None:
+    """What the page names beside the least rules, and no more."""
+    rules = re.search(r"With shared locks and semaphores also `(.*?)`", PAGE)
+    assert rules is not None
+    url = await user_url(node, *LEAST_RULES, *rules[1].split())
+    async with asyncdlock.connect(url) as one, asyncdlock.connect(url) as two:
+        for kind in (_read, _permit):
+            first, second = await kind(one), await kind(two)
+            await first.renew()
+            writer = asyncio.create_task(two.acquire("job:1", timeout=PATIENT))
+            await until_waiting(node, "job:1", 1)
+            assert await first.release()
+            assert await second.release()
+            assert await (await writer).release()
+
+
+async def _read(client: LockClient) -> Handle:
+    return await client.acquire("job:1", shared=True)
+
+
+async def _permit(client: LockClient) -> Handle:
+    return await client.semaphore("job:1", permits=2).acquire()

@@ -1,14 +1,12 @@
 """The user's page on Redis: its URLs open, and its ACL rules are those that the tests use."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 import asyncdlock
-from tests.redis_queue.test_access import LEAST_RULES
+from tests.redis_queue.test_access import LEAST_RULES, PAGE
 
-PAGE = (Path(__file__).parents[2] / "docs/backends/redis.md").read_text("utf-8")
 URLS = re.findall(r"`((?:redis|rediss|unix)(?:-queue)?://[^`]+/[^`]+)`", PAGE)
 
 

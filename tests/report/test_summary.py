@@ -11,8 +11,9 @@ from rich.console import Console
 from harness.config import RunConfig
 from harness.history import Decision, History, Row
 from harness.history.recorder import Counters, Recording
-from harness.judge.bounds import Cycle, busiest_key, find_bound, measure_cycle
+from harness.judge.bounds import find_bound
 from harness.judge.checkers.result import CheckResult
+from harness.judge.cycle import Cycle, busiest_key, measure_cycle
 from harness.load.result import FleetResult
 from harness.report.html import write_html
 from harness.report.model import Judgement, Summary

@@ -110,6 +110,37 @@ async def test_waiters_are_served_in_order_and_told_by_sharded_messages(shared: 
         assert await node.command("EXISTS", "queue:{hot}", "sessions:{hot}", "hot") == 0
 
 
+async def test_shared_locks_and_permits(shared: RedisCluster) -> None:
+    """On every shard: readers wait for a writer and go in together, permits go round, leases are renewed."""
+    async with client_of(shared) as one, client_of(shared) as two:
+
+        async def read(client: asyncdlock.LockClient, key: str) -> asyncdlock.Handle:
+            return await client.acquire(key, shared=True, ttl=600.0, timeout=60.0)
+
+        for number in range(6):
+            key = f"doc:{number}"
+            node = await shared.primary_of(key)
+            writer = await one.acquire(key, ttl=600.0)
+            reading = [asyncio.create_task(read(client, key)) for client in (one, two, two)]
+            await until_waiting(node, key, 3)
+            assert await writer.release()
+            readers = await asyncio.gather(*reading)
+            assert await two.try_acquire(f"{key}-other") is not None
+            for reader in readers:
+                await reader.renew()
+                assert reader.fence > writer.fence
+            assert await asyncio.create_task(one.try_acquire(key)) is None
+            for reader in readers:
+                assert await reader.release()
+            assert await node.command("EXISTS", key, f"holders:{{{key}}}", f"queue:{{{key}}}") == 0
+            permits = [await client.semaphore(key, permits=2).acquire() for client in (one, two)]
+            third = asyncio.create_task(two.semaphore(key, permits=2).acquire(timeout=60.0))
+            await until_waiting(node, key, 1)
+            assert await permits[0].release()
+            for permit in (await third, permits[1]):
+                assert await permit.release()
+
+
 @pytest.mark.parametrize("handoffs", [0, 256])
 async def test_no_channel_outlasts_those_who_waited(shared: RedisCluster, handoffs: int) -> None:
     """Also when the lock was granted, or the wait given up, before the queue was joined."""

@@ -44,6 +44,18 @@ async def main() -> None:
             await tried.release()
         async with locks.hold("key", ttl=10.0, timeout=None) as held:
             assert_type(held, asyncdlock.Handle)
+        async with locks.hold("key", shared=True) as reader:
+            assert_type(reader.shared, bool)
+        assert_type(await locks.acquire("read", shared=True), asyncdlock.Handle)
+        assert_type(await locks.try_acquire("read", shared=True), asyncdlock.Handle | None)
+        semaphore = locks.semaphore("pool", permits=2)
+        assert_type(semaphore, asyncdlock.Semaphore)
+        assert_type(semaphore.key, str)
+        assert_type(semaphore.permits, int)
+        assert_type(await semaphore.acquire(ttl=10.0, timeout=5.0), asyncdlock.Handle)
+        assert_type(await semaphore.try_acquire(ttl=10.0), asyncdlock.Handle | None)
+        async with locks.semaphore("other", permits=1).hold(ttl=10.0) as permit:
+            assert_type(permit, asyncdlock.Handle)
         lock = asyncdlock.ReentrantLock(locks, "key", ttl=10.0, timeout=5.0, max_hold=30.0)
         async with lock as outer, lock as inner:
             assert_type(outer, asyncdlock.Handle)

@@ -42,6 +42,8 @@ def test_the_public_names_are_these() -> None:
         "QueueFull",
         "QuorumError",
         "ReentrantLock",
+        "Semaphore",
+        "SharedClaim",
         "StaleFence",
         "Waiter",
         "connect",

@@ -15,7 +15,12 @@ import asyncdlock
 
 SHIPPED = Path(__file__).with_name("public_api.txt")
 SHOWN = ("__init__", "__aenter__", "__aexit__")
-NOT_MADE_BY_USERS = (asyncdlock.Handle, asyncdlock.Backend, asyncdlock.Inspectable)
+NOT_MADE_BY_USERS = (
+    asyncdlock.Handle,
+    asyncdlock.Backend,
+    asyncdlock.Inspectable,
+    asyncdlock.Semaphore,
+)
 
 
 def surface() -> Iterator[str]:

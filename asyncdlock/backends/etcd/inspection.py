@@ -11,7 +11,7 @@ from asyncdlock.backends.etcd.queue import LockQueue
 from asyncdlock.backends.etcd.requests import QueueKeys
 from asyncdlock.backends.etcd.settings import Settings
 from asyncdlock.backends.etcd.transactions import MAX_OPERATIONS
-from asyncdlock.types import LockInfo, Waiter
+from asyncdlock.types import LockInfo, Waiter, holding_together
 
 
 class InspectedEtcd:
@@ -35,7 +35,8 @@ class InspectedEtcd:
         places = await self._queue_of(key)
         if not places:
             return LockInfo(key=key, held=False)
-        holder, *waiters = await self._named(places)
+        holder, *others = await self._named(places)
+        count = self._holding(key, places)
         first = places[0]
         question = rpc.LeaseTimeToLiveRequest(ID=first.lease)
         left = (
@@ -49,17 +50,19 @@ class InspectedEtcd:
             lease_left=None if left is None else float(max(0, left)),
             fence=first.create_revision * self._scale,
             last_fence=(first.create_revision + 1) * self._scale - 1,
-            waiters=tuple(waiters),
+            beside=tuple(others[: count - 1]),
+            waiters=tuple(others[count - 1 :]),
         )
 
     async def force_release(self, key: str, above: int) -> bool:
         """As the protocol says. The next fence is that of a place that was taken later, and so above."""
         places = await self._queue_of(key)
-        if not places:
-            return False
-        reply = await self._connection.call(TXN, requests.evict(places[0].key, places[0].create_revision))
-        # Sent again after a lost reply, it finds nothing: whoever held the lock does so no more.
-        return bool(reply.message.succeeded) or reply.uncertain
+        evicted = False
+        for place in places[: self._holding(key, places)]:
+            reply = await self._connection.call(TXN, requests.evict(place.key, place.create_revision))
+            # Sent again after a lost reply, it finds nothing: whoever held the lock does so no more.
+            evicted = evicted or bool(reply.message.succeeded) or reply.uncertain
+        return evicted
 
     async def keys(self, start: str) -> AsyncIterator[str]:
         below = f"{self.settings.prefix}/".encode()
@@ -73,6 +76,10 @@ class InspectedEtcd:
         """The queue, in order; the first one holds the lock."""
         queue = QueueKeys(self.settings.prefix, key)
         return [kv for kv in await self._range(queue.in_order()) if queue.owns(kv.key)]
+
+    def _holding(self, key: str, places: Sequence[Any]) -> int:
+        queue = QueueKeys(self.settings.prefix, key)
+        return holding_together([queue.beside(kv.key) for kv in places])
 
     async def _range(self, request: Any) -> Sequence[Any]:
         reply = await self._connection.call(TXN, request)

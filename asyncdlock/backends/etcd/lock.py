@@ -12,7 +12,7 @@ from asyncdlock.backends.etcd.connection import EtcdConnection
 from asyncdlock.backends.etcd.inspection import InspectedEtcd
 from asyncdlock.backends.etcd.lease import Lease, LeasePool
 from asyncdlock.backends.etcd.maintenance import LeaseMaintenance
-from asyncdlock.backends.etcd.place import EtcdPlace
+from asyncdlock.backends.etcd.place import EtcdPlace, lease_name
 from asyncdlock.backends.etcd.queue import LockQueue
 from asyncdlock.backends.etcd.requests import QueueKeys
 from asyncdlock.backends.etcd.settings import Settings
@@ -54,9 +54,11 @@ class EtcdBackend(InspectedEtcd):
             fencing=True,
             fifo=True,
             push_wakeup=True,
-            shared=True,
+            interprocess=True,
             min_ttl=float(settings.min_ttl),
             ttl_step=1.0,
+            shared=True,
+            semaphore=True,
             inspection=True,
         )
         self.local_queue = settings.local_queue
@@ -233,10 +235,10 @@ class EtcdBackend(InspectedEtcd):
             self._leftovers.add(place)
             self._maintenance.sweep_soon(place.lease)
         else:
-            self._leases.give_back(place.lease, place.claim.key)
+            self._leases.give_back(place.lease, place.name)
 
     def _open(self, claim: Claim) -> EtcdPlace:
-        lease = self._leases.lend(claim.key, math.ceil(claim.ttl))
+        lease = self._leases.lend(lease_name(claim), math.ceil(claim.ttl))
         place = EtcdPlace(claim, QueueKeys(self.settings.prefix, claim.key), lease)
         self._places[claim.owner] = place
         self._maintenance.lease_lent(lease)

@@ -7,7 +7,7 @@ from asyncdlock.backends.etcd.requests import QueueKeys
 from asyncdlock.backends.etcd.transactions import TxnOutcome
 from asyncdlock.backends.etcd.watch import DeletionWatch
 from asyncdlock.errors import BackendError
-from asyncdlock.types import Claim, label_of
+from asyncdlock.types import Claim, SharedClaim, label_of
 
 
 class EtcdPlace:
@@ -23,6 +23,7 @@ class EtcdPlace:
         "leaving",
         "left",
         "owner",
+        "permits",
         "queue",
         "revision",
         "watch",
@@ -35,7 +36,9 @@ class EtcdPlace:
         self.owner = (claim.owner if label is None else f"{claim.owner} {label}").encode()
         """What the key contains: the owner, and its label if it has one of its own."""
         self.lease = lease
-        self.key = queue.place(lease.id)
+        self.key = queue.place(lease.id, claim)
+        self.permits = claim.permits if isinstance(claim, SharedClaim) else None
+        """How many may hold it beside each other, 0 for any number; `None`: it is wanted alone."""
         self.joining: asyncio.Future[TxnOutcome] | None = None
         """The transaction that puts the key, from when it is submitted."""
         self.doubtful = False
@@ -52,6 +55,11 @@ class EtcdPlace:
         """Given up by its owner, perhaps not yet by the server."""
 
     @property
+    def name(self) -> str:
+        """What it borrows its lease by: never two under one lease that would have the same key."""
+        return lease_name(self.claim)
+
+    @property
     def live(self) -> bool:
         """Wanted by its owner and, as far as this client knows, there."""
         return not self.left and not self.lease.dead
@@ -65,3 +73,8 @@ class EtcdPlace:
             return True  # withdrawn before it was sent
         error = self.joining.exception()
         return isinstance(error, BackendError) and error.definite
+
+
+def lease_name(claim: Claim) -> str:
+    """The name by which a claim borrows a lease."""
+    return claim.key if type(claim) is Claim else f"{claim.key}\0{claim.owner}"

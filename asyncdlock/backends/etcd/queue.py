@@ -10,11 +10,13 @@ from asyncdlock.backends.etcd import requests
 from asyncdlock.backends.etcd.failures import LeaseNotFound
 from asyncdlock.backends.etcd.lease import LeasePool
 from asyncdlock.backends.etcd.place import EtcdPlace
-from asyncdlock.backends.etcd.requests import Position, position
+from asyncdlock.backends.etcd.requests import Position, in_front, position
 from asyncdlock.backends.etcd.transactions import MAX_OPERATIONS, TransactionBatcher, TxnOutcome
 from asyncdlock.backends.etcd.watch import DeletionWatch, DeletionWatcher
 from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import LeaseState, validity
+
+_ALL = 0  # of a range: no limit
 
 Refreshing = asyncio.Future[LeaseState] | None
 
@@ -42,11 +44,13 @@ class LockQueue:
         """
         await self._leases.ready(place.lease)
         refreshing = self._leases.freshen(place.lease)
-        outcome = await self._put(place, place.queue.join(place.key, place.owner, place.lease.id))
+        limit = 2 if place.permits is None else _ALL
+        join = place.queue.join(place.key, place.owner, place.lease.id, limit=limit)
+        outcome = await self._put(place, join)
         if outcome is None:
             return False
         now = await self._joined(place, outcome)
-        while now.revision and now.ahead is not None:
+        while now.revision and now.ahead:
             await self._wait_for_deletion(place, now.ahead, now.read_at)
             if place.lease.dead:
                 return False
@@ -66,6 +70,8 @@ class LockQueue:
         """
         await self._leases.ready(place.lease)
         refreshing = self._leases.freshen(place.lease)
+        if place.permits is not None:
+            return await self._try_join_if(place, refreshing)
         outcome = await self._put(place, place.queue.join_if_empty(place.key, place.owner, place.lease.id))
         if outcome is None:
             return None
@@ -80,19 +86,20 @@ class LockQueue:
             return await self._confirm(place, refreshing) or None
         if any(place.queue.has(kv) for kv in others):
             return False
-        return await self._try_join_above_others(place, refreshing)
+        return await self._try_join_if(place, refreshing)
 
-    async def _try_join_above_others(self, place: EtcdPlace, refreshing: Refreshing) -> bool | None:
-        """The same when keys of locks further down (`a/b` below `a`) are in sight.
+    async def _try_join_if(self, place: EtcdPlace, refreshing: Refreshing) -> bool | None:
+        """The same for one of several holders, or with keys of locks further down (`a/b` below `a`) in sight.
 
-        No comparison can tell a queue's own keys from theirs, and a range that they change all the
-        time never stands still. So look, and only if the queue seems empty join it: who then is not
-        the first was overtaken.
+        No comparison can tell a queue's own keys from theirs, nor readers from writers, and a range that they
+        change all the time never stands still. So look, and only if the lock seems to be had join its queue:
+        who then is not let in was overtaken.
         """
         everything = await asyncio.shield(self._transactions.submit(place.queue.look()))
-        if any(place.queue.has(kv) for kv in _range(everything).kvs):
+        there = [kv.key for kv in _range(everything).kvs if place.queue.has(kv) and kv.key != place.key]
+        if there and (place.permits is None or in_front(place.queue, there, place.permits)):
             return False
-        request = place.queue.join(place.key, place.owner, place.lease.id, limit=0)
+        request = place.queue.join(place.key, place.owner, place.lease.id, limit=_ALL)
         outcome = await self._put(place, request)
         if outcome is None:
             return None
@@ -100,7 +107,7 @@ class LockQueue:
         place.revision = now.revision
         if not now.revision:
             return None
-        if now.ahead is not None:
+        if now.ahead:
             return False
         return await self._confirm(place, refreshing) or None
 
@@ -147,7 +154,8 @@ class LockQueue:
         """Where the place stands after the transaction that put it."""
         reply = outcome.reply
         if reply.succeeded:
-            now = position(place.queue, place.key, reply.responses[1].response_range, outcome.revision)
+            queue = reply.responses[1].response_range
+            now = position(place.queue, place.key, queue, outcome.revision, place.permits)
             if now.complete:
                 return now
             return await self._look(place, reply.responses[0].response_put.header.revision)
@@ -157,24 +165,32 @@ class LockQueue:
             return await self._look(place, found[0].create_revision)
         # A key that nobody here knows of has our name.
         self._leases.retire(place.lease)
-        return Position(0, None, outcome.revision)
+        return Position(0, (), outcome.revision)
 
     async def _look(self, place: EtcdPlace, revision: int) -> Position:
-        """Read one's own place, created at `revision`, and the one in front of it."""
-        for limit in (2, 0):
+        """Read one's own place, created at `revision`, and those in front of it."""
+        for limit in (2, _ALL) if place.permits is None else (_ALL,):
             request = place.queue.look(limit=limit, up_to=revision)
             outcome = await asyncio.shield(self._transactions.submit(request))
-            now = position(place.queue, place.key, _range(outcome), outcome.revision)
+            now = position(place.queue, place.key, _range(outcome), outcome.revision, place.permits)
             if now.complete:
                 break
-        return now if now.revision == revision else Position(0, None, outcome.revision)
+        return now if now.revision == revision else Position(0, (), outcome.revision)
 
-    async def _wait_for_deletion(self, place: EtcdPlace, key: bytes, revision: int) -> None:
-        place.watch = self._watcher.open(key, after=revision, on_late=self._check)
+    async def _wait_for_deletion(self, place: EtcdPlace, keys: Sequence[bytes], revision: int) -> None:
+        """Return when one of `keys` is gone, or when only a fresh read can tell."""
+        watches = [self._watcher.open(key, after=revision, on_late=self._check) for key in keys]
+        place.watch = watches[0]
         try:
-            await place.watch.gone
+            ended = [place.watch.gone]
+            if len(watches) > 1:
+                await asyncio.wait([watch.gone for watch in watches], return_when=asyncio.FIRST_COMPLETED)
+                ended = [watch.gone for watch in watches if watch.gone.done()]
+            for gone in ended:
+                await gone
         finally:
-            self._watcher.close(place.watch)
+            for watch in watches:
+                self._watcher.close(watch)
             place.watch = None
 
     def _check(self, watch: DeletionWatch) -> None:

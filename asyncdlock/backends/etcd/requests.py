@@ -1,7 +1,8 @@
 """What is said to etcd about a lock, and how its answers read. Pure: no I/O, no state.
 
 The queue of a lock is the set of keys `{prefix}/{lock}/{lease id in hex}`, oldest create revision
-first, as Go's `concurrency.Mutex` and `etcdctl lock` keep it.
+first, as Go's `concurrency.Mutex` and `etcdctl lock` keep it. Who wants to hold the lock beside others
+says so in its key, `…/{lease id in hex}~{permits}~{owner}`; to those two it is one more of their own.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from aetcd import rpc
 
 from asyncdlock.backends.etcd.transactions import TxnOutcome
 from asyncdlock.errors import BackendError
+from asyncdlock.types import Claim, SharedClaim
 
 _BY_CREATION = rpc.RangeRequest.CREATE
 _NEWEST_FIRST = rpc.RangeRequest.DESCEND
@@ -28,9 +30,13 @@ class QueueKeys:
         # "0" follows "/" in ASCII: the range ends right after everything that starts with the prefix.
         self._end = self._start[:-1] + b"0"
 
-    def place(self, lease_id: int) -> bytes:
-        """The key of the place that this lease holds in the queue."""
-        return self._start + b"%x" % lease_id
+    def place(self, lease_id: int, claim: Claim) -> bytes:
+        """The key of the claim's place in the queue, under this lease."""
+        place = self._start + b"%x" % lease_id
+        if isinstance(claim, SharedClaim):
+            # With the owner: any number of them may share a lease.
+            place += f"~{claim.permits}~{claim.owner}".encode()
+        return place
 
     def owns(self, key: bytes) -> bool:
         """Is this a place in this queue, and not in that of a lock further down (`a` and `a/b`)?"""
@@ -49,6 +55,15 @@ class QueueKeys:
                 "choose another key, or set the locks apart with connect(url, prefix=…)"
             )
         return True
+
+    def beside(self, key: bytes) -> int | None:
+        """How many may hold the lock at once by this place, 0 any number; `None`: it is wanted alone."""
+        _, shared, rest = key[len(self._start) :].partition(b"~")
+        return int(rest.partition(b"~")[0]) if shared else None
+
+    def alone(self, key: bytes) -> bool:
+        """Whether who has this place wants the lock for itself."""
+        return b"~" not in key[len(self._start) :]
 
     def range(self, *, limit: int = 0, up_to: int = 0) -> Any:
         """The newest places first, those created after revision `up_to` left out."""
@@ -140,23 +155,43 @@ class Position(NamedTuple):
 
     revision: int
     """When the place was taken; 0 when it does not exist (any more)."""
-    ahead: bytes | None
-    """The place in front, to be watched; `None` for the first."""
+    ahead: Sequence[bytes]
+    """Places in front, to be watched until one of them goes; none: the lock may be held."""
     read_at: int
     """The store's revision of this reading: a watch from here on misses nothing."""
     complete: bool = True
     """If not, places of locks further down filled the answer, and only all of it tells."""
 
 
-def position(queue: QueueKeys, place: bytes, found: Any, read_at: int) -> Position:
-    """Read the answer to `QueueKeys.range`: one's own place and the next older one of the same lock."""
+def position(
+    queue: QueueKeys, place: bytes, found: Any, read_at: int, permits: int | None = None
+) -> Position:
+    """Read the answer to `QueueKeys.range`: one's own place, and who must go before it has the lock.
+
+    `permits`: how many may hold it beside each other, 0 for any number; `None` for who wants it alone, and
+    needs no more than the next older place of the same lock.
+    """
     revision = 0
+    older: list[bytes] = []
     for kv in found.kvs:
         if kv.key == place:
             revision = kv.create_revision
         elif revision and kv.create_revision < revision and queue.has(kv):
-            return Position(revision, kv.key, read_at)
-    return Position(revision, None, read_at, not found.more)
+            if permits is None:
+                return Position(revision, (kv.key,), read_at)
+            older.append(kv.key)
+    return Position(revision, in_front(queue, older, permits or 0), read_at, not found.more)
+
+
+def in_front(queue: QueueKeys, older: Sequence[bytes], permits: int) -> Sequence[bytes]:
+    """Of the `older` places, newest first, those one of which must go before one more is let in.
+
+    First the newest that wants the lock alone; then any of the newest, while so many permits are taken.
+    """
+    alone = next((key for key in older if queue.alone(key)), None)
+    if alone is not None:
+        return (alone,)
+    return older[:permits] if len(older) >= permits else ()
 
 
 def _read_range(start: bytes, end: bytes, **how: Any) -> Any:

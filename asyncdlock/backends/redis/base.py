@@ -87,11 +87,15 @@ class RedisBackend:
         """Renew the grants with the indices in `batch`, by one script; writes their `states`."""
         claims = [grants[index].claim for index in batch]
         try:
-            replies = await self._server.run(requests.RENEW, claims[0].key, requests.renew(claims))
+            replies = await self._extend(claims)
         except BackendError:
             return
         for index, reply in zip(batch, replies, strict=True):
             states[index] = LeaseState.RENEWED if reply else LeaseState.LOST
+
+    def _extend(self, claims: Sequence[Claim]) -> Coroutine[Any, Any, Any]:
+        """Extend these leases by one script; 1 or 0 for each."""
+        return self._server.run(requests.RENEW, claims[0].key, requests.renew(claims))
 
     def _remember(self, owner: str, last_fence: int) -> None:
         fences = self._last_fences

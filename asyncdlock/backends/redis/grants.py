@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from asyncdlock.backends.redis.background import Background
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
 class Grants:
     """Who waits, by owner, and how grants reach them: by a message, or by the reply to another's request."""
 
-    def __init__(self, server: QueueServer, background: Background) -> None:
+    def __init__(self, server: QueueServer, background: Background, held: Container[str]) -> None:
         self._server = server
         self._background = background
+        self._held = held
+        """Owners that have their grant. A message for one of them was overtaken by a reply."""
         self.waiters: dict[str, Waiter] = {}
         self.asking: dict[str, str] = {}
         """Owners whose request to join is under way, and their keys."""
@@ -34,7 +37,7 @@ class Grants:
             waiter.granted(told.last_fence, waiter.waiting_in.started(told.server_ms))
         elif self.asking.get(told.owner) == told.key:
             self.early[told.owner] = told
-        else:
+        elif told.owner not in self._held:
             self._nobodys(told.key, told.owner, told.last_fence)
 
     def by_reply(self, key: str, handed: Handed | None, sent: float) -> None:

@@ -16,6 +16,8 @@ from asyncdlock.backends.redis.wire import Wire
 from asyncdlock.types import Claim, LockInfo, Waiter, owners
 
 INSPECT = Script("inspect.lua")
+SHARED = b"asyncdlock:shared"
+"""What a lock's key holds that several hold beside each other: see shared.lua."""
 
 _NOBODY = Told()
 _SCAN = 1000  # keys that the server looks at in one step
@@ -29,22 +31,36 @@ class Seen(NamedTuple):
     pttl: int
     last_fence: int
     server_ms: int
+    beside: list[str]
+    """The owners who hold it beside each other, if it is such a lock."""
     waiters: list[str]
     """Their owners, in order."""
 
     @classmethod
     def parse(cls, reply: Sequence[Any]) -> "Seen":
-        holder, pttl, fence, now, *members = reply
+        holder, pttl, fence, now, holders, members = reply
+        beside = [owner.decode() for owner in holders] if holder == SHARED else []
         waiting = [member.decode().partition(" ")[0] for member in members]
-        return cls(holder.decode(errors="replace"), pttl, int(fence), now, waiting)
+        return cls(holder.decode(errors="replace"), pttl, int(fence), now, beside, waiting)
 
     def info(self, key: str, told: dict[str, Told]) -> LockInfo:
         """With what the clients tell of their owners."""
         waiters = tuple(Waiter(owner=owner, label=told.get(owner, _NOBODY).label) for owner in self.waiters)
         if not self.holder:
             return LockInfo(key=key, held=False, waiters=waiters)
-        holder = told.get(self.holder, _NOBODY)
         left = self.pttl / 1000 if self.pttl >= 0 else None
+        if self.beside:
+            first, *others = [Waiter(owner=one, label=told.get(one, _NOBODY).label) for one in self.beside]
+            return LockInfo(
+                key=key,
+                held=True,
+                owner=first.owner,
+                label=first.label,
+                lease_left=left,
+                beside=tuple(others),
+                waiters=waiters,
+            )
+        holder = told.get(self.holder, _NOBODY)
         since = holder.since
         if since is None and holder.ttl is not None and left is not None:
             since = self.server_ms / 1000 - (holder.ttl - left)
@@ -65,7 +81,8 @@ class Seen(NamedTuple):
 
 
 def inspect_request(key: str) -> bytes:
-    return INSPECT.request(3, lock_name(key), fence_key(key), companion("queue", key))
+    names = lock_name(key), fence_key(key), companion("queue", key), companion("holders", key)
+    return INSPECT.request(4, *names)
 
 
 def by_session(found: Iterable[str]) -> dict[str, list[str]]:
@@ -93,7 +110,7 @@ class InspectedRedis(RedisBackend):
 
     async def inspect(self, key: str) -> LockInfo:
         seen = Seen.parse(await self._server.run(INSPECT, key, inspect_request(key)))
-        sessions = by_session((seen.holder, *seen.waiters))
+        sessions = by_session((seen.holder, *seen.beside, *seen.waiters))
         told: dict[str, Told] = {}
         for found in await asyncio.gather(*(self._told(*one) for one in sessions.items())):
             told |= found

@@ -1,7 +1,7 @@
 """Names of a lock's keys in Redis: no two locks share one, and all of a lock's are in one Cluster slot.
 
-A lock is stored under its own name, its companions (fence counter, queue, sessions) under `role:stem`, and
-what a client tells of itself under `client:{session}`:
+A lock is stored under its own name, its companions (fence counter, queue, sessions, holders) under
+`role:stem`, and what a client tells of itself under `client:{session}`:
 
 | key                                          | stored as      | stem             |
 |----------------------------------------------|----------------|------------------|
@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from redis.crc import key_slot
 
-_OURS = ("fence:", "queue:", "sessions:", "client:", "tagged:", "escaped:")
+_OURS = ("fence:", "queue:", "sessions:", "holders:", "client:", "tagged:", "escaped:")
 _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 
 

@@ -26,6 +26,7 @@ table names.
 import asyncio
 import time
 from collections import deque
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from asyncdlock.backends.redis.grants import Grants
@@ -34,7 +35,7 @@ from asyncdlock.backends.redis.queue_server import PATIENCE, Handed, Joined, Mes
 from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.wait_list import Waiter, WaitList
 from asyncdlock.errors import BackendUnavailable, QueueFull
-from asyncdlock.types import Capabilities, Claim, Grant, new_grant, validity
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, validity
 
 _LEAST_PATIENCE = 0.1  # a third of it lies between two looks
 
@@ -47,9 +48,11 @@ class QueueBackend(InspectedRedis):
         fencing=True,
         fifo=True,
         push_wakeup=True,
-        shared=True,
+        interprocess=True,
         min_ttl=0.01,
         fence_floor=True,
+        shared=True,
+        semaphore=True,
         inspection=True,
     )
 
@@ -67,7 +70,7 @@ class QueueBackend(InspectedRedis):
         super().__init__(server, local_queue=local_queue, local_handoffs=local_handoffs)
         self._messages = server
         self._queue = QueueServer(server, patience=patience, handoffs=local_handoffs, max_waiters=max_waiters)
-        self._grants = Grants(self._queue, self._background)
+        self._grants = Grants(self._queue, self._background, held=self._last_fences)
         self._lists: dict[str, WaitList] = {}
         # Keys that a claim asks for before it can hear of a grant, and the turns of the claims behind it.
         self._unheard: dict[str, deque[asyncio.Future[None]] | None] = {}
@@ -151,6 +154,8 @@ class QueueBackend(InspectedRedis):
 
     def _granted(self, claim: Claim, last_fence: int, started: float, reserve: int) -> Grant:
         self._remember(claim.owner, last_fence)
+        if type(claim) is not Claim:
+            return Grant(claim, last_fence, started + validity(claim.ttl))
         # Every place in the queue is good for so many fences: a release must be able to name the place.
         first = last_fence - self.local_handoffs
         reserved = min(reserve, self.local_handoffs)
@@ -187,6 +192,20 @@ class QueueBackend(InspectedRedis):
             self._grants.by_reply(claim.key, Handed.parse(reply), sent)
             return True
         return bool(reply)
+
+    async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        beside = [grant for grant in grants if type(grant.claim) is not Claim]
+        if not beside or len(beside) == len(grants):
+            return await super().renew(grants)
+        alone = [grant for grant in grants if type(grant.claim) is Claim]
+        answers = await asyncio.gather(super().renew(alone), super().renew(beside))
+        states = dict(zip([*alone, *beside], [*answers[0], *answers[1]], strict=True))
+        return [states[grant] for grant in grants]
+
+    def _extend(self, claims: Sequence[Claim]) -> Coroutine[Any, Any, Any]:
+        if type(claims[0]) is Claim:
+            return super()._extend(claims)
+        return self._queue.extend_shared(claims)
 
     async def aclose(self) -> None:
         for waiter in self._grants.waiters.values():

@@ -1,6 +1,6 @@
 """What the queue asks of its server: scripts, what they reply, and messages on our channel."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -8,12 +8,15 @@ from asyncdlock.backends.redis.base import ScriptRunner
 from asyncdlock.backends.redis.keys import companion, fence_key, key_of, lock_name
 from asyncdlock.backends.redis.requests import milliseconds, terms
 from asyncdlock.backends.redis.scripts import Script, words
-from asyncdlock.types import Claim
+from asyncdlock.types import Claim, SharedClaim
 
-ACQUIRE = Script("queue_common.lua", "queue_acquire.lua")
-WATCH = Script("queue_common.lua", "queue_watch.lua")
-RELEASE = Script("queue_common.lua", "queue_release.lua", once=True)
-FORCE_RELEASE = Script("queue_common.lua", "queue_force_release.lua", once=True)
+_COMMON = "shared.lua", "queue_common.lua"
+ACQUIRE = Script(*_COMMON, "queue_acquire.lua")
+ACQUIRE_SHARED = Script(*_COMMON, "queue_acquire_shared.lua")
+WATCH = Script(*_COMMON, "queue_watch.lua")
+RELEASE = Script(*_COMMON, "queue_release.lua", once=True)
+FORCE_RELEASE = Script(*_COMMON, "queue_force_release.lua", once=True)
+RENEW_SHARED = Script("shared.lua", "renew_shared.lua")
 
 PATIENCE = 3.0
 
@@ -96,10 +99,10 @@ def _names(key: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _frame(
-    script: Script, ttl: float, reserve: int, settings: str, channel: str, *more: str | int
+    script: Script, ttl: float, fences: int | str, settings: str, channel: str, *more: str | int
 ) -> tuple[str, str]:
     """What precedes the names and what follows the owner."""
-    return script.start(11 + len(more)), f"{terms(ttl, reserve + 1)}{settings}{words(channel, *more)}"
+    return script.start(11 + len(more)), f"{terms(ttl, fences)}{settings}{words(channel, *more)}"
 
 
 class MessageRunner(ScriptRunner, Protocol):
@@ -151,11 +154,13 @@ class QueueServer:
 
     def acquire(self, claim: Claim, *, join: bool) -> Coroutine[Any, Any, Any]:
         """Take the lock, or join its queue; the reply is a fence or for `Joined`."""
-        return self._run(ACQUIRE, claim, self.handoffs, self._places if join else _DO_NOT_JOIN)
+        script = ACQUIRE if type(claim) is Claim else ACQUIRE_SHARED
+        return self._run(script, claim, self.handoffs, self._places if join else _DO_NOT_JOIN)
 
     def try_acquire(self, claim: Claim) -> Coroutine[Any, Any, Any]:
         """Take the lock, or nothing; the reply is a fence or for `Joined`."""
-        return self._run(ACQUIRE, claim, self.handoffs, _DO_NOT_JOIN)
+        script = ACQUIRE if type(claim) is Claim else ACQUIRE_SHARED
+        return self._run(script, claim, self.handoffs, _DO_NOT_JOIN)
 
     def watch(self, claim: Claim) -> Coroutine[Any, Any, Any]:
         """Look at the queue for a waiter; the reply is for `Watched`."""
@@ -169,13 +174,26 @@ class QueueServer:
         """Take the lock from `holder`; the reply is for `Handed` or whether it held it."""
         return self._run(FORCE_RELEASE, claim, self.handoffs, above, holder)
 
+    def extend_shared(self, claims: Sequence[Claim]) -> Coroutine[Any, Any, Any]:
+        """Extend the leases of claims that hold locks beside others; the reply is 1 or 0 for each."""
+        keys = [claim.key for claim in claims]
+        request = RENEW_SHARED.request(
+            2 * len(claims),
+            *map(lock_name, keys),
+            *[companion("holders", key) for key in keys],
+            *[claim.owner for claim in claims],
+            *[milliseconds(claim.ttl) for claim in claims],
+        )
+        return self.messages.run(RENEW_SHARED, keys[0], request)
+
     def give_back(self, key: str, owner: str, last_fence: int) -> Coroutine[Any, Any, Any]:
         """Release this grant and no later one."""
         return self._run(RELEASE, Claim(key, owner, 1.0), 0, last_fence)
 
     def _run(self, script: Script, claim: Claim, reserve: int, *more: str | int) -> Coroutine[Any, Any, Any]:
         key, owner, ttl = claim
+        fences = f"1 {claim.permits}" if isinstance(claim, SharedClaim) else reserve + 1
         messages = self.messages
-        start, end = _frame(script, ttl, reserve, self._settings, messages.channel_prefix(key), *more)
+        start, end = _frame(script, ttl, fences, self._settings, messages.channel_prefix(key), *more)
         request = f"{start}{_names(key)}${len(owner)}\r\n{owner}\r\n{end}"
         return messages.run(script, key, request.encode("latin-1"))

@@ -27,7 +27,7 @@ def milliseconds(seconds: float) -> int:
 
 
 @lru_cache(maxsize=256)
-def terms(ttl: float, fences: int) -> str:
+def terms(ttl: float, fences: int | str) -> str:
     """The TTL in milliseconds and how many fences to take: the same two words for most locks of a program."""
     return words(milliseconds(ttl), fences)
 

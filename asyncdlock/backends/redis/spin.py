@@ -24,7 +24,7 @@ class SpinBackend(InspectedRedis):
         fencing=True,
         fifo=False,
         push_wakeup=False,
-        shared=True,
+        interprocess=True,
         min_ttl=0.01,
         fence_floor=True,
         inspection=True,

@@ -71,7 +71,7 @@ class RedlockBackend(InspectedRedlock):
         fencing=True,
         fifo=False,
         push_wakeup=False,
-        shared=True,
+        interprocess=True,
         min_ttl=_MIN_TTL,
         fence_floor=True,
         inspection=True,

@@ -23,7 +23,7 @@ from asyncdlock.backends.zookeeper.inspection import InspectedZooKeeper
 from asyncdlock.backends.zookeeper.names import ROOT, NotQueued
 from asyncdlock.backends.zookeeper.parents import Parents
 from asyncdlock.backends.zookeeper.place import Place
-from asyncdlock.backends.zookeeper.queues import Queues, look, passed
+from asyncdlock.backends.zookeeper.queues import Queues, any_passed, look
 from asyncdlock.backends.zookeeper.renewal import renewed
 from asyncdlock.backends.zookeeper.session import Ensemble, Session
 from asyncdlock.backends.zookeeper.sessions import Sessions
@@ -46,7 +46,14 @@ class ZooKeeperBackend(InspectedZooKeeper):
 
     name = "zookeeper"
     capabilities = Capabilities(
-        fencing=True, fifo=True, push_wakeup=True, shared=True, min_ttl=0.2, inspection=True
+        fencing=True,
+        fifo=True,
+        push_wakeup=True,
+        interprocess=True,
+        min_ttl=0.2,
+        shared=True,
+        semaphore=True,
+        inspection=True,
     )
 
     def __init__(
@@ -119,15 +126,15 @@ class ZooKeeperBackend(InspectedZooKeeper):
                 noted = time.monotonic()
                 queue = await (self._queues.join(place, wire) if place.node is None else look(place, wire))
                 assert place.node is not None
-                ahead = queue.ahead_of(place.node)
-                if ahead is None:
+                ahead = queue.ahead_of(place.node, place.permits)
+                if not ahead:
                     # A stall of our own may have used the lease up: then ask again.
                     if time.monotonic() < noted + validity(place.claim.ttl):
                         return self._granted(place, noted, reserve)
                 elif not patient:
                     return None
                 else:
-                    await passed(session, wire, f"{place.parent}/{ahead}")
+                    await any_passed(session, wire, [f"{place.parent}/{node}" for node in ahead])
             except (NotQueued, SessionExpiredError):
                 place.leave()  # the node is gone, taken away or with its session: queue up again
             except _UNCERTAIN:

@@ -15,6 +15,7 @@ from kazoo.protocol.serialization import Delete, GetChildren, GetData
 from asyncdlock.backends.zookeeper.names import (
     ROOT,
     Contenders,
+    beside_of,
     is_contender,
     owner_of,
     parent_of,
@@ -24,7 +25,7 @@ from asyncdlock.backends.zookeeper.queues import Queues, listing
 from asyncdlock.backends.zookeeper.sessions import Sessions
 from asyncdlock.backends.zookeeper.wire import Wire
 from asyncdlock.errors import BackendError, BackendUnavailable
-from asyncdlock.types import LockInfo, Waiter
+from asyncdlock.types import LockInfo, Waiter, holding_together
 
 T = TypeVar("T")
 
@@ -57,13 +58,14 @@ class InspectedZooKeeper:
         """As the protocol says. Neither the time of a grant nor what a session has left can be known."""
         parent = self._chroot + parent_of(key)
 
-        async def look(wire: Wire) -> list[tuple[Waiter, int]]:
+        async def look(wire: Wire) -> list[tuple[Waiter, int, int | None]]:
             return await _contents(wire, parent, await listing(wire, parent))
 
         found = await self._asked(look)
         if not found:
             return LockInfo(key=key, held=False)
-        (holder, zxid), *waiters = found
+        (holder, zxid, _), *others = found
+        count = holding_together([permits for _, _, permits in found])
         scale = self.fence_scale
         return LockInfo(
             key=key,
@@ -72,27 +74,31 @@ class InspectedZooKeeper:
             label=holder.label,
             fence=zxid * scale,
             last_fence=(zxid + 1) * scale - 1,
-            waiters=tuple(waiter for waiter, _ in waiters),
+            beside=tuple(one for one, _, _ in others[: count - 1]),
+            waiters=tuple(one for one, _, _ in others[count - 1 :]),
         )
 
     async def force_release(self, key: str, above: int) -> bool:
         """As the protocol says. The next fence is that of a node that was made later, and so above."""
         parent = self._chroot + parent_of(key)
         held: list[str] = []
+        evicted = False
 
         async def evict(wire: Wire) -> bool:
+            nonlocal evicted
             if not held:
-                held.extend(list(await listing(wire, parent))[:1])
-                again = False
-            else:
-                again = True  # a reply was lost: whether it was this one or the last that did it, it is gone
-            for node in held:
+                queue = list(await listing(wire, parent))
+                held.extend(queue[: holding_together([beside_of(node) for node in queue])])
+            for deletion in [wire.send(Delete(f"{parent}/{node}", _ANY_VERSION)) for node in held]:
                 try:
-                    await wire.send(Delete(f"{parent}/{node}", _ANY_VERSION))
+                    await deletion
                 except NoNodeError:
-                    return again
-                return True
-            return False
+                    continue
+                except ConnectionLoss:
+                    evicted = True  # by this request or the next: it is gone
+                    raise
+                evicted = True
+            return evicted
 
         return await self._asked(evict)
 
@@ -133,8 +139,8 @@ class InspectedZooKeeper:
         raise BackendUnavailable("the connection to ZooKeeper was lost again and again")
 
 
-async def _contents(wire: Wire, parent: str, queue: Contenders) -> list[tuple[Waiter, int]]:
-    """Each contender that is still there, with the transaction that made its node."""
+async def _contents(wire: Wire, parent: str, queue: Contenders) -> list[tuple[Waiter, int, int | None]]:
+    """Each contender that is still there, the transaction that made its node, and how many it shares with."""
     looks: list[tuple[str, Any]] = [(node, wire.send(GetData(f"{parent}/{node}", None))) for node in queue]
     found = []
     for node, look in looks:
@@ -144,5 +150,5 @@ async def _contents(wire: Wire, parent: str, queue: Contenders) -> list[tuple[Wa
             continue
         owner, content = owner_of(node), data.decode(errors="replace")
         label = content.removeprefix(f"{owner} ") if content != owner else None
-        found.append((Waiter(owner=owner, label=label or None), stat.czxid))
+        found.append((Waiter(owner=owner, label=label or None), stat.czxid, beside_of(node)))
     return found

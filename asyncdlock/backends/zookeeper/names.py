@@ -1,6 +1,8 @@
 """What stands in ZooKeeper: which path a key has, which name a claim has, who is ahead of whom.
 
-Pure functions. The recipe and the names are those of kazoo's `Lock`: `/locks/{key}/{uuid}__lock__{sequence}`.
+Pure functions. The recipe and the names are those of kazoo's `Lock` and `WriteLock`,
+`/locks/{key}/{uuid}__lock__{sequence}`, and of its `ReadLock`, with `__rlock__`. Who wants one of N permits
+is a reader that says so: `{uuid}.N__rlock__{sequence}`.
 """
 
 import re
@@ -10,7 +12,8 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 ROOT = "/locks"
-_KIND = "__lock__"
+_ALONE = "__lock__"
+_BESIDE_OTHERS = "__rlock__"
 
 # Everybody who stands in the queue of an exclusive lock: kazoo's Lock and WriteLock, kazoo's ReadLock,
 # and the name that go-zookeeper and Curator use. kazoo's own WriteLock waits behind readers in the same way.
@@ -23,6 +26,7 @@ _FORBIDDEN = re.compile("[%\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U0001000
 _EMPTY_COMPONENT = re.compile(r"^/|/$|(?<=/)/")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HEX = re.compile(r"[0-9a-f]{32}")
+_NAMED = re.compile(r"(?P<name>.+?)(?:\.(?P<permits>\d+)(?=__rlock__))?(?P<kind>__r?lock__)-?\d{10}$")
 
 # The counter in the parent is a signed 32-bit number that sticks at its end: beyond it two nodes would get
 # the same number, and both would believe to be first. Stop well before.
@@ -56,23 +60,37 @@ def _encoded(match: re.Match[str]) -> str:
     return quote(match[0], safe="")
 
 
-def prefix_of(owner: str) -> str:
-    """The name of a claim's node up to its sequence: found again by it when the reply was lost."""
+def prefix_of(owner: str, permits: int | None = None) -> str:
+    """The name of a claim's node up to its sequence: found again by it when the reply was lost.
+
+    `permits`: how many may hold the key at once, 0 for any number; `None` for one who wants it alone.
+    """
     name = owner.replace("-", "") if _UUID.fullmatch(owner) else quote(owner, safe="")
-    return name + _KIND
+    if permits is None:
+        return name + _ALONE
+    return f"{name}.{permits}{_BESIDE_OTHERS}" if permits else name + _BESIDE_OTHERS
 
 
 def sequence_of(node: str) -> int:
     """The place that the server gave to a node which `prefix_of` named."""
-    return int(node.rpartition(_KIND)[2])
+    return int(node.rpartition("__")[2])
 
 
 def owner_of(node: str) -> str | None:
     """The owner of a claim whose node `prefix_of` named; kazoo's are named in the same way."""
-    name, kind, _ = node.rpartition(_KIND)
-    if not kind:
+    match = _NAMED.match(node)
+    if match is None:
         return None
+    name = match["name"]
     return str(UUID(name)) if _HEX.fullmatch(name) else unquote(name)
+
+
+def beside_of(node: str) -> int | None:
+    """How many may hold the key at once by this node, 0 for any number; `None` for one who wants it alone."""
+    match = _NAMED.match(node)
+    if match is None or match["kind"] == _ALONE:
+        return None
+    return int(match["permits"] or 0)
 
 
 def is_contender(node: str) -> bool:
@@ -103,8 +121,11 @@ class Contenders:
         """The nodes that carry a claim's prefix, oldest first."""
         return [name for _, name in self._order if name.startswith(prefix)]
 
-    def ahead_of(self, node: str) -> str | None:
-        """The contender just before `node`; None when it is first.
+    def ahead_of(self, node: str, permits: int | None = None) -> list[str]:
+        """The contenders before `node` one of whom must go before it may hold the lock; none: it may.
+
+        `permits` as in `prefix_of`. Who wants the lock alone waits for the one just before. Others wait for
+        the last before them who wants it alone; then for any of the last N, while so many permits are taken.
 
         :raises NotQueued: `node` is not among them.
         """
@@ -112,4 +133,10 @@ class Contenders:
         index = bisect_left(self._order, place)
         if index == len(self._order) or self._order[index] != place:
             raise NotQueued(node)
-        return self._order[index - 1][1] if index else None
+        if permits is None:
+            return [name for _, name in self._order[max(0, index - 1) : index]]
+        before = [name for _, name in reversed(self._order[:index])]
+        alone = next((name for name in before if _BESIDE_OTHERS not in name), None)
+        if alone is not None:
+            return [alone]
+        return before[:permits] if len(before) >= permits else []

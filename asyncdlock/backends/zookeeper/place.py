@@ -7,7 +7,7 @@ from kazoo.exceptions import NoAuthError, ZookeeperError
 from asyncdlock.backends.zookeeper.names import parent_of, prefix_of
 from asyncdlock.backends.zookeeper.session import Session
 from asyncdlock.errors import BackendError, BackendUnavailable
-from asyncdlock.types import Claim
+from asyncdlock.types import Claim, SharedClaim
 
 
 class Place:
@@ -20,6 +20,7 @@ class Place:
         "node",
         "owned",
         "parent",
+        "permits",
         "prefix",
         "sent",
         "session",
@@ -31,7 +32,9 @@ class Place:
     def __init__(self, claim: Claim, chroot: str) -> None:
         self.claim = claim
         self.parent = chroot + parent_of(claim.key)
-        self.prefix = prefix_of(claim.owner)
+        self.permits = claim.permits if isinstance(claim, SharedClaim) else None
+        """How many may hold it beside each other, 0 for any number; `None`: it is wanted alone."""
+        self.prefix = prefix_of(claim.owner, self.permits)
         self.granted = False
         self.owned = False
         """It was granted, and not given up before it was released."""

@@ -9,6 +9,7 @@ A session answers its requests in order, and a write after a majority has it. So
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from kazoo.exceptions import (
@@ -107,23 +108,27 @@ async def listing(wire: Wire, parent: str) -> Contenders:
     return queue
 
 
-async def passed(session: Session, wire: Wire, path: str) -> None:
-    """Return when the contender at `path` may be gone. A cancellation leaves no watch behind."""
+async def any_passed(session: Session, wire: Wire, paths: Sequence[str]) -> None:
+    """Return when one of the contenders at `paths` may be gone. A cancellation leaves no watch behind."""
     event: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def watcher(_: bool) -> None:
         if not event.done():
             event.set_result(None)
 
-    session.watch(path, watcher)
+    for path in paths:
+        session.watch(path, watcher)
     try:
         # Not `exists`: that would leave a watch on a node that is already gone, and never comes back.
-        await wire.send(GetData(path, True))
+        for look in [wire.send(GetData(path, True)) for path in paths]:
+            await look
         await event
     except NoNodeError:
         pass
     except asyncio.CancelledError:
-        session.take_back(path, watcher)
+        for path in paths:
+            session.take_back(path, watcher)
         raise
     finally:
-        session.unwatch(path, watcher)
+        for path in paths:
+            session.unwatch(path, watcher)

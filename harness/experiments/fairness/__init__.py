@@ -1,17 +1,17 @@
 """Experiment 5: in what order does a hot lock let its waiters in?"""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any
 
 from harness.experiments.fairness.null_models import by_lot, first_come
 from harness.history import Row
 from harness.judge.checkers.fairness import Fairness, fairness
 from harness.lab import Lab, Plan
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer
 from harness.lab.registry import experiment
-from harness.lab.scale.point import Bench, Point, Setting
+from harness.lab.scale.point import Bench, Point, Setting, Workload
 from harness.report.charts import Series, bars, scatter
 from harness.servers.catalogue import INSTALLATIONS
 
@@ -27,6 +27,7 @@ RANK_ON_SERVER = {setting.name for setting in SETTINGS if INSTALLATIONS[setting.
 """Whose fence tells a waiter's rank in the server's queue."""
 
 PROCESSES = 2
+WORK = 0.002
 # Two arrivals closer than a round trip may reach the server in either order: no lock can know better.
 NEARLY = 0.02
 
@@ -39,52 +40,75 @@ NEARLY = 0.02
     "server (redis-queue, etcd, ZooKeeper): yes. By local hand-off: in order within a process, in blocks "
     "between processes.",
 )
-async def run(lab: Lab) -> Outcome:
-    arrivals, work = (200, 0.002) if lab.quick else (1000, 0.002)
+async def run(lab: Lab) -> ExperimentResult:
+    arrivals = 200 if lab.quick else 1000
     bench = Bench(lab)
-    found: dict[str, Point] = {}
+    found: dict[str, Measured] = {}
     cases: list[Case] = []
     for setting, prediction in SETTINGS.items():
-        lab.plan(setting=setting.name, options=setting.options, arrivals=arrivals, work=work)
-        run_one = partial(_case, bench, setting, prediction, arrivals, work, found)
+        lab.plan(setting=setting.name, options=setting.options, arrivals=arrivals, work=WORK)
+        run_one = partial(_case, bench, setting, prediction, arrivals, found)
         # One after the other: they are compared with each other.
         cases += await lab.cases([Plan(setting.name, prediction, run_one)])
     _pictures(lab, found)
-    return Outcome(cases=cases, answer=_answer(cases, found), figures={"points": _figures(lab, found)})
+    points = [
+        one.point.to_json() | {"order": {label: order.to_json() for label, order in one.orders.items()}}
+        for one in found.values()
+    ]
+    return ExperimentResult(cases=cases, answer=_answer(cases, found), figures={"points": points})
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One lock under the load, and how fair it was by each definition, beside two null models."""
+
+    point: Point
+    orders: Mapping[str, Fairness]
+
+    @classmethod
+    def of(cls, point: Point, seed: int) -> "Measured":
+        orders = {
+            "intended": fairness(point.rows),
+            "called": fairness(point.rows, "called"),
+            "perfect_fifo": fairness(first_come(point.rows)),
+            "random_grant": fairness(by_lot(point.rows, Random(seed))),
+        }
+        if point.setting in RANK_ON_SERVER:
+            orders["enqueued"] = by_place(point.rows)
+        return cls(point, orders)
 
 
 async def _case(
-    bench: Bench, setting: Setting, prediction: str, arrivals: int, work: float, found: dict[str, Point]
+    bench: Bench, setting: Setting, prediction: str, arrivals: int, found: dict[str, Measured]
 ) -> Case:
     """All arrive within a second, faster than they can be served, and nobody gives up."""
-    lab = bench.lab
-    duration = 0.5 if lab.quick else 1.0
+    duration = 0.5 if bench.lab.quick else 1.0
     point = await bench.measure(
-        setting,
-        contenders=arrivals,
-        rate=arrivals / duration,
-        duration=duration,
-        patience=60.0,
-        work=work,
-        processes=PROCESSES,
-        ttl=30.0,
+        Workload(
+            setting=setting,
+            contenders=arrivals,
+            rate=arrivals / duration,
+            duration=duration,
+            patience=60.0,
+            work=WORK,
+            processes=PROCESSES,
+            ttl=30.0,
+        )
     )
-    found[setting.name] = point
-    intended, called = fairness(point.rows), fairness(point.rows, "called")
-    lots = fairness(by_lot(point.rows, Random(lab.seed)))
-    ideal = fairness(first_come(point.rows))
-    enqueued = by_place(point.rows) if setting.name in RANK_ON_SERVER else None
+    measured = found[setting.name] = Measured.of(point, bench.lab.seed)
+    orders = measured.orders
+    intended, lots, enqueued = orders["intended"], orders["random_grant"], orders.get("enqueued")
     facts: dict[str, Fact] = {
         "granted": intended.grants,
         "inversions": f"{intended.inversion_ratio:.2%}",
-        "by call": f"{called.inversion_ratio:.2%}",
+        "by call": f"{orders['called'].inversion_ratio:.2%}",
         "by place": None if enqueued is None else f"{enqueued.inversion_ratio:.2%}",
         "lottery": f"{lots.inversion_ratio:.2%}",
         "overtaken": intended.max_overtakes,
         "tau": intended.kendall_tau,
         "Jain of waits": intended.jain_wait,
         "wait p99": f"{intended.wait_p99_ms:.0f} ms",
-        "p99 if fifo": f"{ideal.wait_p99_ms:.0f} ms",
+        "p99 if fifo": f"{orders['perfect_fifo'].wait_p99_ms:.0f} ms",
         "p99 if lottery": f"{lots.wait_p99_ms:.0f} ms",
         "safety": point.verdict,
     }
@@ -113,49 +137,27 @@ def by_place(rows: list[Row]) -> Fairness:
     return fairness(placed)
 
 
-def _figures(lab: Lab, found: dict[str, Point]) -> list[dict[str, Any]]:
-    figures = []
-    for name, point in found.items():
-        orders = {
-            "intended": fairness(point.rows),
-            "called": fairness(point.rows, "called"),
-            "perfect_fifo": fairness(first_come(point.rows)),
-            "random_grant": fairness(by_lot(point.rows, Random(lab.seed))),
-        }
-        if name in RANK_ON_SERVER:
-            orders["enqueued"] = by_place(point.rows)
-        figures.append(
-            point.to_json() | {"order": {label: order.to_json() for label, order in orders.items()}}
-        )
-    return figures
-
-
-def _pictures(lab: Lab, found: dict[str, Point]) -> None:
+def _pictures(lab: Lab, found: Mapping[str, Measured]) -> None:
     lab.chart(
         "order",
         scatter(
             "Order of arrival against order of grant",
-            [Series(name, ranks(point.rows)) for name, point in found.items()],
+            [Series(name, ranks(one.point.rows)) for name, one in found.items()],
             x_label="arrived as number",
             y_label="granted as number",
             diagonal=True,
             subtitle="On the dashed line: first come first served.",
         ),
     )
-    waits = {}
-    for name, point in found.items():
-        real, ideal = fairness(point.rows), fairness(first_come(point.rows))
-        lots = fairness(by_lot(point.rows, Random(lab.seed)))
-        waits[name] = {
-            "measured": real.wait_p99_ms,
-            "perfect FIFO": ideal.wait_p99_ms,
-            "lottery": lots.wait_p99_ms,
-        }
+    shown = {"measured": "intended", "perfect FIFO": "perfect_fifo", "lottery": "random_grant"}
     lab.chart(
         "tail-wait",
         bars(
             "The wait that one in a hundred exceeds, beside two null models",
-            waits,
+            {
+                name: {label: one.orders[order].wait_p99_ms for label, order in shown.items()}
+                for name, one in found.items()
+            },
             y_label="p99 wait, ms",
             subtitle="The null models make their grants at the same moments, and differ in whom they choose.",
         ),
@@ -170,7 +172,7 @@ def ranks(rows: list[Row]) -> list[tuple[float, float]]:
     return [(number, granted_as[number]) for number in range(len(served))]
 
 
-def _answer(cases: list[Case], found: dict[str, Point]) -> str:
+def _answer(cases: list[Case], found: Mapping[str, Measured]) -> str:
     said = [
         f"- **{case.name}**: {case.observed}; {case.facts['inversions']} of pairs out of order (a lottery: "
         f"{case.facts['lottery']}), one waiter overtaken {case.facts['overtaken']} times, "
@@ -178,9 +180,9 @@ def _answer(cases: list[Case], found: dict[str, Point]) -> str:
         for case in cases
         if "inversions" in case.facts
     ]
-    rates = ", ".join(f"{name} {point.throughput_per_s:,.0f}/s" for name, point in found.items())
+    rates = ", ".join(f"{name} {one.point.throughput_per_s:,.0f}/s" for name, one in found.items())
     return answer(
-        Claim(
+        Conclusion(
             "A lock whose waiters try again and again lets in whoever happens to ask at the right moment; "
             "a queue on the server lets in whoever stands first.",
             cases,

@@ -13,12 +13,12 @@ import asyncdlock
 from harness import servers
 from harness.experiments.fence_counters.numberings import NUMBERINGS, Numbering, take, take_many
 from harness.lab import Lab, Plan
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer
 from harness.lab.registry import experiment
 from harness.lab.resource_view import ResourceView
 from harness.lab.scale.etcd_growth import Gateway, many
 from harness.lab.scale.expiry import sample
-from harness.lab.scale.fill import open_pipe
+from harness.lab.scale.pipe import open_pipe
 from harness.report.charts import bars
 
 ETCD = "etcd revision"
@@ -39,7 +39,7 @@ _GRANTS = 5
     "plain counters and revisions run backwards and the resource refuses everybody: safe, but dead. What "
     "restarts above the clock goes on.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     keys = 20_000 if lab.quick else 200_000
     locks = 300 if lab.quick else 2_000
     lab.plan(keys=keys, etcd_locks=locks)
@@ -51,7 +51,9 @@ async def run(lab: Lab) -> Outcome:
         cases += await lab.cases([Plan(numbering.name, expected, run_one)])
     cases += await lab.cases([Plan(ETCD, SAFE_BUT_DEAD, partial(_etcd, lab, locks, figures))])
     _pictures(lab, figures)
-    return Outcome(cases=cases, answer=_answer(cases, figures), figures={"numberings": figures, "keys": keys})
+    return ExperimentResult(
+        cases=cases, answer=_answer(cases, figures), figures={"numberings": figures, "keys": keys}
+    )
 
 
 async def _redis(lab: Lab, numbering: Numbering, keys: int, figures: dict[str, dict[str, Any]]) -> Case:
@@ -181,7 +183,7 @@ def _answer(cases: list[Case], figures: dict[str, dict[str, Any]]) -> str:
         )
     return answer(
         "\n".join(said),
-        Claim(
+        Conclusion(
             "A fence has to increase for its key, nothing else: a counter that many keys share serves as "
             "well, and takes no memory per key. A counter that starts above the clock may be forgotten; "
             "its price is that a clock set back by more than the counter's life makes it run backwards, "

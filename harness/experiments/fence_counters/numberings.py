@@ -9,7 +9,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from harness.lab.scale.fill import BATCH, Pipe, command
+from harness.lab.scale.fill import BATCH
+from harness.lab.scale.pipe import Pipe, command
 
 SHARDS = 1024
 COUNTER_TTL_MS = 1000
@@ -31,8 +32,6 @@ _CLOCK = (
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """One way to number."""
-
     name: str
     script: str
     counter_of: Callable[[str], str]

@@ -5,9 +5,9 @@ from functools import partial
 
 from harness.experiments.fence_depth import schedules
 from harness.experiments.fence_depth.schedules import SetScene, open_set_scene
-from harness.judge.intervals import wilson
+from harness.judge.statistics import wilson
 from harness.lab import Lab, Plan
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer
 from harness.lab.registry import experiment
 from harness.lab.shared_set import RESOURCE_FENCE, Mode
 
@@ -39,7 +39,7 @@ _EXPECTED: Mapping[tuple[Mode, str], str] = {
     "not written yet, does not keep an older one from writing, and overwrites it. With the read fenced as "
     "well, or with check-and-set, nothing is lost.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     updates = QUICK_UPDATES if lab.quick else UPDATES
     waits = schedules.draw_waits(lab.rng, updates, ttl=TTL)
     lab.plan(schedule=_RANDOM, ttl=TTL, waits=waits)
@@ -56,7 +56,7 @@ async def run(lab: Lab) -> Outcome:
             plans.append(Plan(f"{mode}, {schedule}", expected, run_one))
     cases = await lab.cases(plans)
     lab.picture(*(f"{mode}, {_OLDER}" for mode in ("writes only", "every operation")))
-    return Outcome(
+    return ExperimentResult(
         cases=cases, answer=conclude(cases), figures={"ttl_s": TTL, "updates": len(waits) * updates}
     )
 
@@ -92,8 +92,6 @@ def _share(missing: Sequence[str], acknowledged: Sequence[str]) -> str:
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
-
     def of(*modes: Mode) -> list[Case]:
         return [case for case in cases if case.name.partition(",")[0] in modes]
 
@@ -107,15 +105,15 @@ def conclude(cases: Sequence[Case]) -> str:
     return answer(
         f"Nothing acknowledged was lost with: {', '.join(enough) or 'none of them'}. Lost of the "
         f"acknowledged updates of the random schedule: {'; '.join(lost) or 'not measured'}.",
-        Claim(
+        Conclusion(
             "The fence of writes alone misses the order in which 33 reads and pauses, 34 reads, 33 writes, "
             "34 writes: 33's write is accepted, because nobody has *written* with 34 yet, and 34 then "
             "stores what it made of a value that no longer was. Fences never ran backwards and the log "
             "looks clean; the update is gone all the same.",
             of("writes only"),
         ),
-        Claim("When 34's read raises the mark, 33 is refused.", of("every operation")),
-        Claim(
+        Conclusion("When 34's read raises the mark, 33 is refused.", of("every operation")),
+        Conclusion(
             "Check-and-set keeps every update too, without a lock. It protects the value, not the turn: a "
             "holder that was displaced may still write, if it reads again, which is why the checkers of "
             "the lock find fault with its log.",

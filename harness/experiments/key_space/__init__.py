@@ -7,7 +7,7 @@ from typing import Any
 from harness.experiments.key_space.etcd import leases_and_file
 from harness.experiments.key_space.redis import MIB, active, lazy
 from harness.lab import Lab, Plan
-from harness.lab.outcome import Case, Claim, Outcome, answer
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, about, answer
 from harness.lab.registry import experiment
 
 
@@ -20,7 +20,7 @@ from harness.lab.registry import experiment
     "meanwhile. The fence counters stay for ever. In etcd the leases go, the file stays large until it is "
     "defragmented.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     keys, ttl = (100_000, 3.0) if lab.quick else (10_000_000, 100.0)
     leases, revisions = (2_000, 4_000) if lab.quick else (20_000, 40_000)
     lab.plan(keys=keys, ttl=ttl, leases=leases, revisions=revisions, seed=lab.seed)
@@ -28,7 +28,7 @@ async def run(lab: Lab) -> Outcome:
     cases = await _cases(lab, "active expiry", partial(active, lab, keys, ttl, figures))
     cases += await _cases(lab, "lazy expiry", partial(lazy, lab, min(keys // 5, 200_000), figures))
     cases += await _cases(lab, "etcd", partial(leases_and_file, lab, leases, revisions, figures))
-    return Outcome(cases=cases, answer=conclude(cases, figures), figures=figures)
+    return ExperimentResult(cases=cases, answer=conclude(cases, figures), figures=figures)
 
 
 async def _cases(lab: Lab, name: str, measure: Callable[[], Awaitable[list[Case]]]) -> list[Case]:
@@ -44,25 +44,22 @@ async def _cases(lab: Lab, name: str, measure: Callable[[], Awaitable[list[Case]
 
 
 def conclude(cases: Sequence[Case], figures: dict[str, Any]) -> str:
-    """The answer, from what was measured."""
-    by_name = {case.name: case for case in cases}
-
-    def about(*names: str) -> list[Case]:
-        return [by_name[name] for name in names if name in by_name]
-
     return answer(
         _of_redis(figures) if "fill_per_s" in figures else "",
-        Claim("Experiment 11 measures what helps against the counters that stay.", about("fence counters")),
-        Claim(
+        Conclusion(
+            "Experiment 11 measures what helps against the counters that stay.",
+            about(cases, "fence counters"),
+        ),
+        Conclusion(
             f"With active expiry off, all {figures.get('lazy', {}).get('still_there', 0):,} expired locks "
             "stayed in memory, and asking for them was what removed them: Redis expires a key when "
             "somebody touches it (lazy) or when its sampling meets it (active).",
-            about("lazy expiry"),
+            about(cases, "lazy expiry"),
         ),
         _of_etcd(figures["etcd"]) if "etcd" in figures else "",
-        Claim(
+        Conclusion(
             "Compaction frees revisions inside the file; defragmentation gives them back.",
-            about("etcd file"),
+            about(cases, "etcd file"),
         ),
     )
 

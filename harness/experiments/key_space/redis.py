@@ -10,7 +10,8 @@ from harness import servers
 from harness.lab import Lab
 from harness.lab.outcome import Case, compare
 from harness.lab.scale.expiry import Watch, sample, watching
-from harness.lab.scale.fill import Filled, Keys, fill, open_pipe
+from harness.lab.scale.fill import Filled, Keys, fill
+from harness.lab.scale.pipe import open_pipe
 from harness.report.charts import Series, lines
 from harness.servers import ServerError
 

@@ -7,7 +7,7 @@ from typing import Any
 import asyncdlock
 from harness.experiments.lock_vs_cas.increments import Increments, by_lock, by_swap, open_resource
 from harness.lab import Lab, Plan
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer, compare
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer, compare
 from harness.lab.registry import experiment
 from harness.report.charts import Series, lines
 from harness.resource.process import spawn
@@ -15,6 +15,9 @@ from harness.resource.process import spawn
 WORK = 0.005
 """What a writer does between its read and its write: the time in which another one can spoil it."""
 NONE_LOST = "no update lost"
+
+Found = dict[int, dict[str, Increments]]
+"""By the number of writers, what each way came to."""
 
 
 @experiment(
@@ -26,7 +29,7 @@ NONE_LOST = "no update lost"
     "more writers its tries spoil each other: most work is thrown away, and the lock, which makes them wait "
     "before the work instead of after it, wastes none.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     sizes = [1, 4, 32, 200] if lab.quick else [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000]
     seconds = 1.0 if lab.quick else 3.0
     lab.plan(writers=sizes, seconds=seconds, work=WORK)
@@ -34,14 +37,14 @@ async def run(lab: Lab) -> Outcome:
         "cas": (await lab.enter(spawn(store="memory", fence="off", log=False))).url,
         "lock": (await lab.enter(spawn(store="memory", log=False))).url,
     }
-    found: dict[int, dict[str, Increments]] = {}
+    found: Found = {}
     cases: list[Case] = []
     for writers in sizes:
         plan = Plan(f"{writers} writers", NONE_LOST, partial(_case, lab, resources, writers, seconds, found))
         cases += await lab.cases([plan])
     cases.append(_waste(found))
     _pictures(lab, found)
-    return Outcome(
+    return ExperimentResult(
         cases=cases,
         answer=_answer(cases, found),
         figures={
@@ -59,7 +62,7 @@ async def _case(
     resources: Mapping[str, str],
     writers: int,
     seconds: float,
-    found: dict[int, dict[str, Increments]],
+    found: Found,
 ) -> Case:
     server = await lab.lock_server("redis-queue")
     done: dict[str, Increments] = {}
@@ -80,7 +83,7 @@ async def _case(
     return Case(name=f"{writers} writers", expected=NONE_LOST, observed=observed, facts=facts)
 
 
-def _waste(found: dict[int, dict[str, Increments]]) -> Case:
+def _waste(found: Found) -> Case:
     """The claim about wasted work, at the largest number of writers."""
     prediction = "cas wastes most of it, the lock none"
     most = found[max(found)] if found else {}
@@ -89,7 +92,7 @@ def _waste(found: dict[int, dict[str, Increments]]) -> Case:
     return compare("wasted work", holds, prediction=prediction, **facts)
 
 
-def crossing(found: dict[int, dict[str, Increments]]) -> int | None:
+def crossing(found: Found) -> int | None:
     """The smallest number of writers from which on the lock does more per second; `None`: never."""
     better = [
         writers for writers in sorted(found) if found[writers]["lock"].per_s > found[writers]["cas"].per_s
@@ -110,7 +113,7 @@ def _figures(writers: int, way: str, one: Increments) -> dict[str, Any]:
     }
 
 
-def _pictures(lab: Lab, found: dict[int, dict[str, Increments]]) -> None:
+def _pictures(lab: Lab, found: Found) -> None:
     ways = {"cas": "compare-and-swap", "lock": "lock (redis-queue)"}
     charts: dict[str, tuple[str, str, Callable[[Increments], float]]] = {
         "updates": ("Updates of one value", "per second", lambda one: one.per_s),
@@ -125,7 +128,7 @@ def _pictures(lab: Lab, found: dict[int, dict[str, Increments]]) -> None:
         lab.chart(name, picture)
 
 
-def _answer(cases: Sequence[Case], found: dict[int, dict[str, Increments]]) -> str:
+def _answer(cases: Sequence[Case], found: Found) -> str:
     if not found:
         return "Nothing could be run."
     fewest, most = found[min(found)], found[max(found)]
@@ -142,12 +145,12 @@ def _answer(cases: Sequence[Case], found: dict[int, dict[str, Increments]]) -> s
         f"{most['cas'].wasted:.0%} by compare-and-swap and {most['lock'].wasted:.0%} under the lock were "
         f"thrown away then, each with its {WORK * 1e3:g} ms of work; p99 of those that got through was "
         f"{most['cas'].p99_ms:,.0f} ms and {most['lock'].p99_ms:,.0f} ms.",
-        Claim(
+        Conclusion(
             "Both keep every update, and for the same reason: the resource decides, by version here and "
             "by fence there.",
             [case for case in cases if case.expected == NONE_LOST],
         ),
-        Claim(
+        Conclusion(
             "A lock is worth its server when the work is expensive or has effects that cannot be "
             "repeated. When it is short and writers are few, the version alone does.",
             [case for case in cases if case.expected != NONE_LOST],

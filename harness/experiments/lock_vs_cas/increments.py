@@ -22,8 +22,6 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.002, 1.0
 
 @dataclass(slots=True)
 class Increments:
-    """What the writers of one run did."""
-
     writers: int = 0
     done: int = 0
     refused: int = 0

@@ -6,11 +6,12 @@ link of its own between every client and every node: A reaches three, B three, a
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from harness.experiments.redlock_partition import schedules
 from harness.experiments.redlock_partition.stage import LONG, NODES, Sides, jump, restart
 from harness.lab import FENCES, Lab, Plan
-from harness.lab.outcome import Case, Claim, Outcome, answer, count
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, about, answer, count
 from harness.lab.registry import experiment
 from harness.resource.process import Fence
 
@@ -26,75 +27,62 @@ TTL = 2.0
     "admit two holders, and without a fence both write. A pause before the check is caught; disks and "
     "late restarts help against forgetting. With the fence on no stale write is accepted in any case.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     sides = Sides(tuple(lab.rng.sample(range(NODES), NODES)))
     frozen = lab.rng.randrange(NODES)
     lab.plan(reached_by_a=sides.order[:3], reached_by_b=sides.order[2:], frozen_node=frozen)
     plans: list[Plan] = []
 
     def add(
-        name: str,
-        fence: Fence,
-        expected: str,
-        play: Callable[..., Awaitable[Case]],
-        *arguments: object,
-        ttl: float = LONG,
+        name: str, fence: Fence, play: Callable[..., Awaitable[Case]], ttl: float = LONG, expected: str = "ok"
     ) -> None:
-        async def run() -> Case:
-            scene = lab.scene(f"{name}, fence {fence}", await lab.resource(fence), ttl=ttl)
-            return await play(lab, scene, expected, *arguments)
-
-        plans.append(Plan(f"{name}, fence {fence}", expected, run))
+        plans.append(lab.fenced(name, fence, partial(play, lab), ttl=ttl, expected=expected))
 
     for fence in FENCES:
-        verdict, play = "violated" if fence == "off" else "ok", schedules.frozen_client
-        add("partition, A frozen after the check", fence, verdict, play, sides, None, ttl=TTL)
-        add("node frozen, A frozen after the check", fence, verdict, play, None, frozen, ttl=TTL)
-        add("clock of a node jumps", fence, verdict, schedules.lost_vote, sides, jump)
-        add("node restarts empty", fence, verdict, schedules.lost_vote, sides, restart)
-    add("A frozen before the check", "off", "ok", schedules.frozen_before_check, ttl=TTL)
-    add("node restarts with its data", "off", "ok", schedules.kept_vote, sides)
-    late = schedules.LATE_TTL
-    add("node restarts empty after a TTL", "off", "ok", schedules.late_restart, sides, ttl=late)
-    add("node forgets a high counter", "on", "ok", schedules.forgotten_counter, sides)
+        verdict = "violated" if fence == "off" else "ok"
+        split = partial(schedules.frozen_client, sides, None)
+        one_frozen = partial(schedules.frozen_client, None, frozen)
+        add("partition, A frozen after the check", fence, split, TTL, verdict)
+        add("node frozen, A frozen after the check", fence, one_frozen, TTL, verdict)
+        add("clock of a node jumps", fence, partial(schedules.lost_vote, sides, jump), expected=verdict)
+        add("node restarts empty", fence, partial(schedules.lost_vote, sides, restart), expected=verdict)
+    add("A frozen before the check", "off", schedules.frozen_before_check, TTL)
+    add("node restarts with its data", "off", partial(schedules.kept_vote, sides))
+    add("node restarts empty after a TTL", "off", partial(schedules.late_restart, sides), schedules.LATE_TTL)
+    add("node forgets a high counter", "on", partial(schedules.forgotten_counter, sides))
     cases = await lab.cases(plans)
     lab.picture(*(f"clock of a node jumps, fence {fence}" for fence in FENCES))
     figures = {"nodes": NODES, "ttl_s": TTL, "pause_s": schedules.PAUSE}
-    return Outcome(cases=cases, answer=conclude(cases), figures=figures)
+    return ExperimentResult(cases=cases, answer=conclude(cases), figures=figures)
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
-    off = [case for case in cases if case.name.endswith("fence off") and case.expected == "violated"]
-    on = [case for case in cases if case.name.endswith("fence on")]
-    broke = any(case.observed == "violated" for case in cases if case.name.endswith("fence off"))
-
-    def about(*words: str) -> list[Case]:
-        return [case for case in cases if case.name.startswith(words)]
-
+    off, on = about(cases, "fence off"), about(cases, "fence on")
+    to_fail = [case for case in off if case.expected == "violated"]
+    broke = any(case.observed == "violated" for case in off)
     return answer(
-        f"{'No.' if broke else 'In these runs it did.'} {count(off, 'violated')} cases in which the lock was "
-        f"to fail ended, without a fence, with two accepted writers; {count(on, 'ok')} cases with the fence "
-        "on, the same faults among them, ended with no stale write accepted.",
-        Claim(
+        f"{'No.' if broke else 'In these runs it did.'} {count(to_fail, 'violated')} cases in which the "
+        f"lock was to fail ended, without a fence, with two accepted writers; {count(on, 'ok')} cases with "
+        "the fence on, the same faults among them, ended with no stale write accepted.",
+        Conclusion(
             "The majority answers the question that it was invented for: nodes may fail. It does not "
             "answer the other one. Whoever has its majority and has checked the time left must still *use* "
             "the lock, and a pause between that check and the write is invisible to every node. On this "
             "both authors are right: the pause before the check was caught, as Sanfilippo says, because "
             "the client counts from before its first request; the pause after it was not, as Kleppmann "
             "says, and cannot be.",
-            about("partition", "node frozen", "A frozen"),
+            about(cases, "partition", "node frozen", "A frozen"),
         ),
-        Claim(
+        Conclusion(
             "The clock and the restart need no pause at all. Both holders were well, both leases were good "
             "by their own clocks, and one node had voted twice: once because its clock jumped, once "
             "because it forgot. A disk write before every answer, or staying away for a TTL after a crash, "
             "closes the second hole at its price; nothing in the algorithm closes the first.",
-            about("clock", "node restarts"),
+            about(cases, "clock", "node restarts"),
         ),
-        Claim(
+        Conclusion(
             "Where a node forgets its counter, fences can even run backwards: the resource then refused the "
             "newer holder, which is safe, but stuck until the counters are lifted.",
-            about("node forgets"),
+            about(cases, "node forgets"),
         ),
     )

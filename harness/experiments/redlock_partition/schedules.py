@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from asyncdlock.backends.redis.requests import ACQUIRE
 from harness.experiments.redlock_partition.stage import (
@@ -15,7 +15,7 @@ from harness.experiments.redlock_partition.stage import (
     restart,
 )
 from harness.faults import crashed_server, frozen_process, frozen_server
-from harness.lab import Lab, Scene
+from harness.lab import Actor, Lab, Scene
 from harness.lab.outcome import Case, Fact
 from harness.lab.verdict import HOLDERS
 
@@ -30,15 +30,13 @@ STORIES = (
 )
 
 
-async def frozen_client(
-    lab: Lab, scene: Scene, expected: str, sides: Sides | None, frozen: int | None
-) -> Case:
+async def frozen_client(sides: Sides | None, frozen: int | None, lab: Lab, scene: Scene) -> Case:
     """A has its majority and has checked the time left; then it is stopped, and B's turn comes."""
-    async with open_stage(lab, scene, sides) as stage, contextlib.AsyncExitStack() as stack:
-        a, b = await asyncio.gather(
-            stack.enter_async_context(scene.worker("A", stage.a.url, work=WORK)),
-            stack.enter_async_context(scene.worker("B", stage.b.url)),
-        )
+    async with (
+        open_stage(lab, scene, sides) as stage,
+        scene.workers(A={"url": stage.a.url, "work": WORK}, B={"url": stage.b.url}) as (a, b),
+        contextlib.AsyncExitStack() as stack,
+    ):
         await scene.begin()
         if frozen is not None:
             who = f"node {frozen + 1}"
@@ -52,16 +50,15 @@ async def frozen_client(
             await scene.until(granted.at / 1e9 + PAUSE)
         await a.track.until("accepted", "stale")
         await asyncio.gather(a.ended(), b.ended())
-    return await _judged(scene, expected, two_holders=True)
+    return await _judged(scene, two_holders=True)
 
 
-async def frozen_before_check(lab: Lab, scene: Scene, expected: str) -> Case:
+async def frozen_before_check(lab: Lab, scene: Scene) -> Case:
     """All nodes have granted A's request; A is stopped before it has read a single answer."""
-    async with open_stage(lab, scene) as stage, contextlib.AsyncExitStack() as stack:
-        a, b = await asyncio.gather(
-            stack.enter_async_context(scene.worker("A", stage.a.url)),
-            stack.enter_async_context(scene.worker("B", stage.b.url, work=WORK)),
-        )
+    async with (
+        open_stage(lab, scene) as stage,
+        scene.workers(A={"url": stage.a.url}, B={"url": stage.b.url, "work": WORK}) as (a, b),
+    ):
         for node in stage.nodes:  # so that A's first request is carried out and not asked back
             await node.command("SCRIPT", "LOAD", ACQUIRE.source)
         await scene.begin()
@@ -82,19 +79,12 @@ async def frozen_before_check(lab: Lab, scene: Scene, expected: str) -> Case:
         "A was stopped while it waited for the answers": in_time,
         "A did not use the old answers": first is None or first.at > second.at,
     }
-    return await _judged(scene, expected, two_holders=False, shown=shown)
+    return await _judged(scene, two_holders=False, shown=shown)
 
 
-async def lost_vote(
-    lab: Lab, scene: Scene, expected: str, sides: Sides, fault: Callable[[Stage], Awaitable[None]]
-) -> Case:
+async def lost_vote(sides: Sides, fault: Callable[[Stage], Awaitable[None]], lab: Lab, scene: Scene) -> Case:
     """A holds the lock and is well; the shared node's vote is lost; B, refused before, gets it."""
-    async with (
-        open_stage(lab, scene, sides, clocks=fault is jump) as stage,
-        scene.actor("A", stage.a.url, **PATIENT) as a,
-        scene.actor("B", stage.b.url, **PATIENT) as b,
-    ):
-        await scene.begin()
+    async with open_stage(lab, scene, sides, clocks=fault is jump) as stage, _actors(stage) as (a, b):
         mine = await a.acquire(ttl=LONG)
         refused = await b.try_acquire(ttl=LONG) is None
         await fault(stage)
@@ -105,36 +95,24 @@ async def lost_vote(
         await a.leave()
         await b.leave()
     shown = {"B was refused before the fault": refused, "A's lease was good when it wrote": held}
-    return await _judged(scene, expected, two_holders=True, shown=shown)
+    return await _judged(scene, two_holders=True, shown=shown)
 
 
-async def kept_vote(lab: Lab, scene: Scene, expected: str, sides: Sides) -> Case:
+async def kept_vote(sides: Sides, lab: Lab, scene: Scene) -> Case:
     """The shared node had its vote on disk before it answered: B has to wait."""
-    async with (
-        open_stage(lab, scene, sides, persistent=True) as stage,
-        scene.actor("A", stage.a.url, **PATIENT) as a,
-        scene.actor("B", stage.b.url, **PATIENT) as b,
-    ):
-        await scene.begin()
+    async with open_stage(lab, scene, sides, persistent=True) as stage, _actors(stage) as (a, b):
         await a.acquire(ttl=LONG)
         await restart(stage)
         refused = await b.try_acquire(ttl=LONG) is None
-        await a.write("result of A")
-        await a.release()
+        await a.finish("result of A")
         await b.acquire(ttl=LONG, timeout=LONG)
-        await b.write("result of B")
-        await b.release()
-    return await _judged(scene, expected, two_holders=False, shown={"B could not get in beside A": refused})
+        await b.finish("result of B")
+    return await _judged(scene, two_holders=False, shown={"B could not get in beside A": refused})
 
 
-async def late_restart(lab: Lab, scene: Scene, expected: str, sides: Sides) -> Case:
+async def late_restart(sides: Sides, lab: Lab, scene: Scene) -> Case:
     """The remedy that Redlock's specification names: a crashed node stays away for longer than any TTL."""
-    async with (
-        open_stage(lab, scene, sides) as stage,
-        scene.actor("A", stage.a.url, **PATIENT) as a,
-        scene.actor("B", stage.b.url, **PATIENT) as b,
-    ):
-        await scene.begin()
+    async with open_stage(lab, scene, sides) as stage, _actors(stage) as (a, b):
         mine = await a.acquire(ttl=LATE_TTL)
         await b.try_acquire(ttl=LATE_TTL)
         async with crashed_server(scene.journal, stage.nodes[sides.shared], who=f"node {sides.shared + 1}"):
@@ -144,22 +122,16 @@ async def late_restart(lab: Lab, scene: Scene, expected: str, sides: Sides) -> C
         await b.acquire(ttl=LATE_TTL, timeout=LONG)
         await b.write("result of B")
         await b.leave()
-    return await _judged(scene, expected, two_holders=False, shown={"A's lease was over before B's": over})
+    return await _judged(scene, two_holders=False, shown={"A's lease was over before B's": over})
 
 
-async def forgotten_counter(lab: Lab, scene: Scene, expected: str, sides: Sides) -> Case:
+async def forgotten_counter(sides: Sides, lab: Lab, scene: Scene) -> Case:
     """A's side has counted to six. The shared node forgets, and B's majority counts from one."""
     assert scene.resource is not None
-    async with (
-        open_stage(lab, scene, sides) as stage,
-        scene.actor("A", stage.a.url, **PATIENT) as a,
-        scene.actor("B", stage.b.url, **PATIENT) as b,
-    ):
-        await scene.begin()
+    async with open_stage(lab, scene, sides) as stage, _actors(stage) as (a, b):
         for turn in range(5):
             await a.acquire(ttl=LONG)
-            await a.write(f"result {turn + 1} of A")
-            await a.release()
+            await a.finish(f"result {turn + 1} of A")
         await a.acquire(ttl=LONG)
         await restart(stage)
         await b.acquire(ttl=LONG, timeout=LONG)
@@ -177,12 +149,20 @@ async def forgotten_counter(lab: Lab, scene: Scene, expected: str, sides: Sides)
         "A, with the higher fence, was accepted": accepted,
         "B was accepted once the counters were lifted": mended,
     }
-    return await _judged(scene, expected, two_holders=True, shown=shown, but=("fence_order",))
+    return await _judged(scene, two_holders=True, shown=shown, but=("fence_order",))
+
+
+@contextlib.asynccontextmanager
+async def _actors(stage: Stage) -> AsyncIterator[tuple[Actor, Actor]]:
+    """A and B, connected; time begins."""
+    scene = stage.scene
+    async with scene.actor("A", stage.a.url, **PATIENT) as a, scene.actor("B", stage.b.url, **PATIENT) as b:
+        await scene.begin()
+        yield a, b
 
 
 async def _judged(
     scene: Scene,
-    expected: str,
     *,
     two_holders: bool,
     shown: dict[str, bool] | None = None,
@@ -199,7 +179,6 @@ async def _judged(
         "two held the lock" if two_holders else "one at a time held the lock": overlapped is two_holders
     }
     return await scene.judge(
-        expected,
         facts=facts,
         shown=happened | (shown or {}),
         story=scene.name in STORIES,

@@ -9,6 +9,7 @@ from functools import partial
 from harness import servers
 from harness.faults import FakeClock, Link, Way, clock_jump, crashed_server
 from harness.lab import Lab, Reach, Scene, open_reach
+from harness.lab.clocks import open_clocked_nodes
 
 NODES = 5
 LONG = 30.0  # a TTL that no case outlives: whoever holds the lock there has never been late
@@ -35,8 +36,6 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a case plays on."""
-
     scene: Scene
     nodes: servers.RedisNodes
     clocks: Sequence[FakeClock]
@@ -51,18 +50,13 @@ async def open_stage(
 ) -> AsyncIterator[Stage]:
     """Five nodes and two clients' links to them; with `sides`, each client reaches its own three only."""
 
-    def build() -> servers.RedisNodes:
-        if not clocks:
-            return servers.RedisNodes([servers.RedisNode(persistent=persistent) for _ in range(NODES)])
-        # A clock of its own needs the wheel's server: Debian's hangs under libfaketime.
-        return servers.RedisNodes(
-            [servers.RedisNode(flavour="valkey", environment=clock.environment) for clock in fakes]
-        )
-
     async with contextlib.AsyncExitStack() as stack:
-        fakes = [stack.enter_context(FakeClock()) for _ in range(NODES if clocks else 0)]
-        async with lab.loading.one():
-            nodes = await stack.enter_async_context(servers.running(build))
+        fakes: list[FakeClock] = []
+        if clocks:
+            nodes, fakes = await stack.enter_async_context(open_clocked_nodes(lab, [1.0] * NODES))
+        else:
+            async with lab.loading.one():
+                nodes = await stack.enter_async_context(servers.redis_nodes(NODES, persistent=persistent))
         a = await stack.enter_async_context(open_reach(nodes.nodes, who="A"))
         b = await stack.enter_async_context(open_reach(nodes.nodes, who="B"))
         if sides is not None:

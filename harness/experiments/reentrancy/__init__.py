@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 from harness.experiments.reentrancy.participants import Kind, Stop, nesting, plain
 from harness.experiments.reentrancy.verdict import LOST, NEW, SAME, UPDATE_LOST, Prediction, judged
 from harness.faults import frozen_process
-from harness.lab import FENCES, Lab, Plan, Scene
-from harness.lab.outcome import Case, Claim, Outcome, answer
+from harness.lab import FENCES, Lab, Scene
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, about, answer
 from harness.lab.participant import Participant
 from harness.lab.registry import experiment
 from harness.lab.track import PATIENCE, NeverHappened
@@ -46,17 +46,17 @@ class Schedule:
     "under a fence that is new and proves nothing. A count at the holder, which asks the lease first, raises "
     "LockLost instead. Neither sees a pause after the re-entry: there only the fence helps.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     ttl = round(lab.rng.uniform(0.8, 1.0), 3)
     plans = []
     for schedule, lock, fence in product(SCHEDULES, (RECIPE, OURS), FENCES):
         lab.plan(schedule=schedule.name, lock=lock, fence=fence, ttl=ttl)
-        name = f"{lock}, {schedule.name}, fence {fence}"
         expected = schedule.predictions[lock].verdict[fence]
-        plans.append(Plan(name, expected, partial(_case, lab, name, schedule, lock, fence, ttl)))
+        play = partial(_case, lab, schedule, lock, fence)
+        plans.append(lab.fenced(f"{lock}, {schedule.name}", fence, play, ttl=ttl, expected=expected))
     cases = await lab.cases(plans)
     lab.picture(*_SHOWN)
-    return Outcome(cases=cases, answer=conclude(cases), figures={"ttl_s": ttl})
+    return ExperimentResult(cases=cases, answer=conclude(cases), figures={"ttl_s": ttl})
 
 
 class _Processes:
@@ -86,7 +86,6 @@ class _Processes:
                 await asyncio.sleep(0.01)
 
     async def turn_of_b(self) -> None:
-        """B enters, writes and leaves."""
         self.b.go()
         await self.b.track.until("released")
 
@@ -161,11 +160,11 @@ _SHOWN = (
 )
 
 
-async def _case(lab: Lab, name: str, schedule: Schedule, lock: Kind, fence: Fence, ttl: float) -> Case:
-    server, resource = await lab.lock_server("redis"), await lab.resource(fence)
-    scene = lab.scene(name, resource, ttl=ttl)
-    spec = {"url": server.url, "resource": resource.url, "key": scene.key, "ttl": ttl, "lock": lock}
-    spec |= {"stop": schedule.stop, "writes": schedule.writes}
+async def _case(lab: Lab, schedule: Schedule, lock: Kind, fence: Fence, scene: Scene) -> Case:
+    assert scene.resource is not None
+    server = await lab.lock_server("redis")
+    spec = {"url": server.url, "resource": scene.resource.url, "key": scene.key, "ttl": scene.ttl}
+    spec |= {"lock": lock, "stop": schedule.stop, "writes": schedule.writes}
     async with (
         Redis.from_url(server.url) as redis,
         scene.participant("A", nesting, name="A", **spec) as a,
@@ -174,51 +173,43 @@ async def _case(lab: Lab, name: str, schedule: Schedule, lock: Kind, fence: Fenc
         await scene.begin()
         await schedule.play(_Processes(scene, redis, a, b))
         await asyncio.gather(a.ended(), b.ended())
-    return await judged(scene, a.track, b.track, schedule.predictions[lock], fence, story=name in _SHOWN)
+    return await judged(scene, schedule.predictions[lock], fence, story=scene.name in _SHOWN)
 
 
 def conclude(cases: Sequence[Case]) -> str:
-    """The answer, from what the cases came to."""
-
-    def about(*schedules: str, lock: str = "") -> list[Case]:
-        return [
-            case
-            for case in cases
-            if case.name.startswith(lock) and any(one in case.name for one in schedules)
-        ]
-
+    recipe, ours = about(cases, RECIPE), about(cases, OURS)
     return answer(
-        Claim(
+        Conclusion(
             "No. When the lease has ended there is no count to find, so the script that was to count a "
             "re-entry acquires instead, and the caller cannot tell. Leaving the inner block then brought "
             "the count to zero and deleted the lock under the outer block: B entered, and A, awake and "
             "unsuspecting, wrote beside it. The fence of the outer block was older than B's; with the "
             "fence on the resource refused it.",
-            about(EXPIRED, lock=RECIPE),
+            about(recipe, EXPIRED),
         ),
-        Claim(
+        Conclusion(
             "Worse is the turn that B had in between. A's re-entry was granted *after* B, so what A had "
             "read before B was written under a fence above B's. The resource accepted that with the fence "
             "on, B's acknowledged update is gone, and the checkers find nothing: every fence rose. "
             "Acquiring anew without saying so launders a stale holder; only a resource that compares "
             "versions, not fences, would have noticed.",
-            about(OVERTAKEN, lock=RECIPE),
+            about(recipe, OVERTAKEN),
         ),
-        Claim(
+        Conclusion(
             "`ReentrantLock` raised `LockLost` in both schedules, and nothing stale was sent, fence or not.",
-            about(EXPIRED, OVERTAKEN, lock=OURS),
+            about(ours, EXPIRED, OVERTAKEN),
         ),
-        Claim(
+        Conclusion(
             "Renewal meets re-entry once more on the way out: the recipe's inner exit stopped the watchdog "
             "that the outer block still needed, and the lease ended under a holder that nobody had frozen. "
             "`ReentrantLock` has one lease and one watchdog for all levels; only the outermost exit ends "
             "them, and B waited.",
-            about(WORKING_ON),
+            about(cases, WORKING_ON),
         ),
-        Claim(
+        Conclusion(
             "A process that is stopped *after* it has entered again is beyond either lock: the look at the "
             "lease was right when it was taken. With the fence off both admitted two writers. Only the "
             "fence saves that schedule.",
-            about(FROZEN_INSIDE),
+            about(cases, FROZEN_INSIDE),
         ),
     )

@@ -26,7 +26,7 @@ Kind = Literal["count on the server", "ReentrantLock"]
 Stop = Literal["before the re-entry", "after the re-entry", "after the inner block"]
 
 
-class Holding(Protocol):
+class EnteredLock(Protocol):
     """What both locks return when they are entered."""
 
     @property
@@ -37,11 +37,11 @@ class Holding(Protocol):
     def held(self) -> bool: ...
 
 
-Lock = AbstractAsyncContextManager[Holding, None]
-Turn = Callable[[Mapping[str, Any], Channel, Lock, "Desk"], Awaitable[None]]
+Lock = AbstractAsyncContextManager[EnteredLock, None]
+Turn = Callable[[Mapping[str, Any], Channel, Lock, "BlockingResource"], Awaitable[None]]
 
 
-class Desk:
+class BlockingResource:
     """Reads and writes one value of the resource, and says so."""
 
     def __init__(self, spec: Mapping[str, Any], channel: Channel) -> None:
@@ -50,7 +50,7 @@ class Desk:
         self._connection = HTTPConnection(urlsplit(spec["resource"]).netloc, timeout=30.0)
         self._channel = channel
 
-    def read(self, holding: Holding) -> list[str]:
+    def read(self, holding: EnteredLock) -> list[str]:
         """The names in the value, read under the fence: a later holder's mark is never passed unnoticed.
 
         :raises OSError: the resource does not answer.
@@ -58,7 +58,7 @@ class Desk:
         status, body = self._ask("GET", {"X-Fence-Token": str(holding.fence)})
         return [] if status == 404 else body.decode().split(" ")
 
-    def write(self, found: list[str], holding: Holding) -> None:
+    def write(self, found: list[str], holding: EnteredLock) -> None:
         """Add our name to what was found.
 
         :raises OSError: the resource does not answer.
@@ -94,7 +94,7 @@ async def _live(spec: Mapping[str, Any], channel: Channel, turn: Turn) -> None:
         if channel.hear() is None:
             return
         try:
-            await turn(spec, channel, lock, Desk(spec, channel))
+            await turn(spec, channel, lock, BlockingResource(spec, channel))
         except LockLost as error:
             channel.say("lost", error=str(error))
             channel.say("released", owned=False)
@@ -102,12 +102,12 @@ async def _live(spec: Mapping[str, Any], channel: Channel, turn: Turn) -> None:
             channel.say("released", owned=lock.owned if isinstance(lock, CountedLock) else True)
 
 
-async def _nesting(spec: Mapping[str, Any], channel: Channel, lock: Lock, desk: Desk) -> None:
+async def _nesting(spec: Mapping[str, Any], channel: Channel, lock: Lock, resource: BlockingResource) -> None:
     stop: Stop = spec["stop"]
     channel.say("acquiring")
     async with lock as outer:
         channel.say("granted", fence=outer.fence, owner=outer.owner)
-        found = desk.read(outer)
+        found = resource.read(outer)
         if stop == "before the re-entry":
             _stand_still(channel)
         channel.say("re-entering")
@@ -116,19 +116,19 @@ async def _nesting(spec: Mapping[str, Any], channel: Channel, lock: Lock, desk: 
             if stop == "after the re-entry":
                 _stand_still(channel)
             if spec["writes"] == "inside":
-                desk.write(found, inner)
+                resource.write(found, inner)
         channel.say("left")
         # The event loop goes on here, and with it whatever renews the lease.
         await asyncio.to_thread(channel.hear)
         if spec["writes"] == "outside":
-            desk.write(found, outer)
+            resource.write(found, outer)
 
 
-async def _plain(spec: Mapping[str, Any], channel: Channel, lock: Lock, desk: Desk) -> None:
+async def _plain(spec: Mapping[str, Any], channel: Channel, lock: Lock, resource: BlockingResource) -> None:
     channel.say("acquiring")
     async with lock as holding:
         channel.say("granted", fence=holding.fence, owner=holding.owner)
-        desk.write(desk.read(holding), holding)
+        resource.write(resource.read(holding), holding)
 
 
 def _stand_still(channel: Channel) -> None:

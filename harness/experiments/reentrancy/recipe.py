@@ -60,9 +60,7 @@ return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What entering returned."""
-
+class CountedEntry:
     lock: "CountedLock"
     fence: int
     depth: int
@@ -98,7 +96,7 @@ class CountedLock:
         self._stop = asyncio.Event()
         self._watchdog: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Entry:
+    async def __aenter__(self) -> CountedEntry:
         """:raises redis.RedisError: the server failed."""
         while True:
             sent = time.monotonic()
@@ -111,7 +109,7 @@ class CountedLock:
         if self._watchdog is None:
             self._stop.clear()
             self._watchdog = asyncio.create_task(self._renew())
-        return Entry(self, self.fence, depth)
+        return CountedEntry(self, self.fence, depth)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

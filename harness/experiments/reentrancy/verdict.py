@@ -25,10 +25,9 @@ class Prediction:
     """B has to wait until A has written."""
 
 
-async def judged(
-    scene: Scene, a: Track, b: Track, predicted: Prediction, fence: Fence, *, story: bool
-) -> Case:
+async def judged(scene: Scene, predicted: Prediction, fence: Fence, *, story: bool) -> Case:
     """Let the checkers judge the scene, and look for B's update as well."""
+    a, b = scene.tracks
     value = await scene.value() or ""
     reentry, told, own = _reentry(a), _told(a), list(_lines(a))
     b_wrote, a_wrote = b.last("accepted"), a.last("writing")
@@ -48,10 +47,9 @@ async def judged(
     inner = inner_grant(a)
     if inner is not None:
         scene.tracks.insert(1, inner)
-    expected = predicted.verdict[fence]
-    case = await scene.judge(
-        "ok" if expected == UPDATE_LOST else expected, facts=facts, shown=shown, story=story
-    )
+    expected = scene.expected
+    scene.expected = "ok" if expected == UPDATE_LOST else expected  # the checkers cannot know better
+    case = await scene.judge(facts=facts, shown=shown, story=story)
     if case.observed == "ok" and b_wrote is not None and "B" not in value.split():
         case = replace(
             case, observed=UPDATE_LOST, findings=[*case.findings, f"B's update is not in {value!r}"]

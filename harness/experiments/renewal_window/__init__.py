@@ -6,14 +6,14 @@ from contextlib import AsyncExitStack
 
 import asyncdlock
 from asyncdlock import LockClient, LockError
-from harness.experiments.renewal_window.arms import ARMS, Arm, Trial, draw_trials
+from harness.experiments.renewal_window.arms import ARMS, Arm, Guard, Trial, draw_trials
 from harness.experiments.renewal_window.picture import draw
 from harness.experiments.renewal_window.subject import subject
 from harness.faults import FaultJournal, frozen_process
 from harness.history.rows import Decision
 from harness.lab import FENCES, Actor, Lab, Track
 from harness.lab.event import Event
-from harness.lab.outcome import Case, Claim, Fact, Outcome, answer, compare
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, about, answer, compare
 from harness.lab.participant import Participant
 from harness.lab.registry import experiment
 from harness.lab.scene import TIMELINE_FILE
@@ -44,7 +44,7 @@ _OPEN_SHARE = 0.2
     "A pause of event loop or process between the last look and the write always leaves a window; only "
     "the resource closes it.",
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     pauses = QUICK_PAUSES if lab.quick else PAUSES
     trials = draw_trials(lab.rng, pauses, QUICK_REPETITIONS if lab.quick else REPETITIONS)
     for trial in trials:
@@ -64,7 +64,7 @@ async def run(lab: Lab) -> Outcome:
     cases = [*(_arm_case(arm, trials, stale, pauses) for arm in ARMS), *_narrower(trials, stale)]
     cases += [_fence_case(fence, judged[fence], trials, stale) for fence in FENCES]
     cases.append(compare("every trial came about", len(trials) == drawn, prediction=f"{drawn} trials"))
-    return Outcome(
+    return ExperimentResult(
         cases=cases, answer=_answer(cases, trials, stale), figures={"ttl_s": TTL, "trials": len(trials)}
     )
 
@@ -156,16 +156,14 @@ class _Trials:
 
     async def judged(self, fence: Fence) -> Judged:
         """The verdict on all trials with that fence; notes whose write came too late."""
-        origin = self._journal.origin
         resource = await self._lab.resource(fence)
-        decisions = await resource.new_decisions(origin, self._keys.__contains__)
+        decisions = await resource.new_decisions(self._journal.origin, self._keys.__contains__)
         self.stale |= {self._keys[decision.key].number for decision in decisions if _too_late(decision)}
         return judge(
             self._lab.folder / f"fence-{fence}",
             self._tracks[fence],
             decisions,
-            origin=origin,
-            faults=self._journal.faults,
+            self._journal,
             config={"ttl": TTL, "fence": fence},
         )
 
@@ -193,35 +191,25 @@ def _narrower(trials: Sequence[Trial], stale: set[int]) -> list[Case]:
     """Each means narrows the window of those who freeze as a whole; both together do not close it."""
     frozen = [trial for trial in trials if trial.arm.level != "coroutine"]
 
-    def late(watchdog: bool, guards: Sequence[str]) -> tuple[int, int]:
-        chosen = [t for t in frozen if t.arm.watchdog == watchdog and t.arm.guard in guards]
-        return _counted(chosen, stale)
+    def late(watchdog: bool, guard: Guard) -> tuple[int, str]:
+        chosen = [t for t in frozen if (t.arm.watchdog, t.arm.guard) == (watchdog, guard)]
+        count, of = _counted(chosen, stale)
+        return count, f"{count}/{of}"
 
-    plain, looks, both = ("pause, write",), ("pause, check(), write",), ("check(), pause, write",)
-    nothing, renewed, looked, left = (
-        late(False, plain),
-        late(True, plain),
-        late(True, looks),
-        late(True, both),
-    )
+    nothing, renewed = late(False, "pause, write"), late(True, "pause, write")
+    looked, left = late(True, "pause, check(), write"), late(True, "check(), pause, write")
+    narrower = {"renewal narrows the window": (nothing, renewed)}
+    narrower["check() after the pause narrows it further"] = (renewed, looked)
     return [
-        compare(
-            "renewal narrows the window",
-            renewed[0] < nothing[0],
-            prediction="narrower",
-            stale=f"{nothing[0]}/{nothing[1]} without, {renewed[0]}/{renewed[1]} with",
-        ),
-        compare(
-            "check() after the pause narrows it further",
-            looked[0] < renewed[0],
-            prediction="narrower",
-            stale=f"{renewed[0]}/{renewed[1]} without, {looked[0]}/{looked[1]} with",
+        *(
+            compare(name, after < before, prediction="narrower", stale=f"{of} without, {of_after} with")
+            for name, ((before, of), (after, of_after)) in narrower.items()
         ),
         compare(
             "renewal and check() do not close it",
             left[0] > 0,
             prediction="still open",
-            stale=f"{left[0]}/{left[1]} with the pause after the check()",
+            stale=f"{left[1]} with the pause after the check()",
         ),
     ]
 
@@ -248,9 +236,6 @@ def _answer(cases: Sequence[Case], trials: Sequence[Trial], stale: set[int]) -> 
         count, of = _counted([trial for trial in chosen if trial.arm.level in levels], stale)
         return f"{count} of {of}"
 
-    def about(*words: str) -> list[Case]:
-        return [case for case in cases if any(word in case.name for word in words)]
-
     met = sum(trial.number in stale and trial.fence == "on" for trial in trials)
     shortest = min(
         (t.pause for t in trials if t.number in stale and t.arm.watchdog and t.arm.level in whole),
@@ -264,14 +249,17 @@ def _answer(cases: Sequence[Case], trials: Sequence[Trial], stale: set[int]) -> 
         f"watchdog goes on renewing: {late(('coroutine',), True, 'pause, write')}. With a look at the "
         f"lease after the pause: {late(whole, True, 'pause, check(), write')}; when the pause falls "
         f"between the look and the write: {late(whole, True, 'check(), pause, write')}.",
-        Claim(
+        Conclusion(
             "They narrow the window and do not close it. A lease that was just renewed has two thirds of a "
             "TTL or more to go, so shorter pauses do no harm; a look at the lease after the pause stops "
             "nearly all of the rest. But a look is not a guard: nothing that the holder can do in advance "
             "helps when it is the one that stands still.",
-            about("narrows", "do not close"),
+            about(cases, "narrows", "do not close"),
         ),
-        Claim(f"With the fence on the resource refused all {met} of those that met it.", about("fence on")),
+        Conclusion(
+            f"With the fence on the resource refused all {met} of those that met it.",
+            about(cases, "fence on"),
+        ),
         "The figures are those of pauses chosen by us, of equal weight; they compare the means with each "
         "other and say nothing about how often real processes pause.",
     )

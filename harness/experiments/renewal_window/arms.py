@@ -22,8 +22,6 @@ _LONGEST_WORK = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to hold a lock."""
-
     level: Level
     watchdog: bool
     guard: Guard

@@ -28,7 +28,6 @@ text{fill:#e6edf3}.sub{fill:#9198a1}.ground{fill:#0d1117}.none{fill:#12361f}.som
 
 
 def draw(cells: Cells, pauses: Sequence[float], *, ttl: float) -> str:
-    """The SVG document."""
     group = _GROUP + _ROW * 2 * len(GUARDS)
     height = _TOP + group * len(LEVELS) + _BOTTOM
     width = (_WIDTH - _LEFT - _RIGHT) / len(pauses)

@@ -11,9 +11,9 @@ from harness.experiments.storm.plan import RunPlan, plan_run
 from harness.experiments.storm.rig import open_rig
 from harness.experiments.storm.single import Result, run_once
 from harness.judge.checkers import worst
-from harness.judge.intervals import rule_of_three
+from harness.judge.statistics import rule_of_three
 from harness.lab import Lab
-from harness.lab.outcome import FAILED, SKIPPED, Case, Fact, Outcome
+from harness.lab.outcome import FAILED, SKIPPED, Case, ExperimentResult, Fact
 from harness.lab.registry import experiment
 from harness.lab.track import NeverHappened
 from harness.servers.catalogue import SHARED
@@ -36,12 +36,12 @@ _CONTROL_TRIES = 3
     expectation="Never, on any backend. With the fence off the same storms lose updates.",
     has_runs=True,
 )
-async def run(lab: Lab) -> Outcome:
+async def run(lab: Lab) -> ExperimentResult:
     runs = lab.runs or (QUICK_RUNS if lab.quick else RUNS)
     return await storm(lab, runs, controls=QUICK_CONTROLS if lab.quick else CONTROLS)
 
 
-async def storm(lab: Lab, runs: int, *, controls: Mapping[str, int]) -> Outcome:
+async def storm(lab: Lab, runs: int, *, controls: Mapping[str, int]) -> ExperimentResult:
     """`runs` runs with consecutive seeds and the fence on; of some backends the first ones again without."""
     plans = [plan_run(lab.seed + number) for number in range(runs)]
     # The faults of each follow from its seed: see plan.py.
@@ -61,7 +61,7 @@ async def storm(lab: Lab, runs: int, *, controls: Mapping[str, int]) -> Outcome:
     cases = [runs_of.case for runs_of in done]
     if control:
         cases.append(_control_case(control))
-    return Outcome(
+    return ExperimentResult(
         cases=cases,
         answer=_answer(results, control),
         figures={
@@ -76,8 +76,6 @@ async def storm(lab: Lab, runs: int, *, controls: Mapping[str, int]) -> Outcome:
 
 
 class _Runs:
-    """What became of one backend's runs."""
-
     def __init__(self, backend: str) -> None:
         self.backend = backend
         self.results: list[Result] = []
@@ -144,9 +142,9 @@ def _facts(results: Sequence[Result]) -> dict[str, Fact]:
         "acknowledged": sum(result.acknowledged for result in results),
         "displaced holders that wrote": sum(result.displaced for result in results),
         "refused": sum(result.refused for result in results),
-        "without reply": sum(result.unknown for result in results),
+        "without reply": sum(result.unknown_writes for result in results),
         "stale accepted": sum(result.stale_accepted for result in results),
-        "updates lost": sum(result.lost for result in results),
+        "updates lost": sum(result.lost_updates for result in results),
     }
 
 

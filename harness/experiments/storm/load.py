@@ -14,7 +14,7 @@ import uvloop
 
 import asyncdlock
 from asyncdlock import AcquireTimeout, LockError
-from harness.experiments.storm.plan import CONTENDERS, Habits, Turn
+from harness.experiments.storm.plan import CONTENDERS, PlannedTurn, draw_turns
 from harness.lab.actor import warm
 from harness.lab.forkserver import Channel
 from harness.lab.resource_view import ResourceView
@@ -25,7 +25,6 @@ _BREATH = 0.02  # when a server is down: no busy loop
 
 
 def load(spec: Mapping[str, Any], channel: Channel) -> None:
-    """The role of a process."""
     uvloop.run(_load(spec, channel))
 
 
@@ -43,18 +42,17 @@ async def _load(spec: Mapping[str, Any], channel: Channel) -> None:
         asyncio.get_running_loop().add_reader(channel.fileno(), stop.set)
 
         async def contend(number: int) -> None:
-            habits = Habits(spec["seed"], process, number, ttl=ttl)
             holder = SetHolder(key, client, shared, partial(channel.say, contender=number))
-            count = 0
-            while not stop.is_set():
-                count += 1
-                await _take_turn(holder, f"{process}.{number}.{count}", habits.turn(), ttl)
+            for count, turn in enumerate(draw_turns(spec["seed"], process, number, ttl=ttl), 1):
+                if stop.is_set():
+                    return
+                await _take_turn(holder, f"{process}.{number}.{count}", turn, ttl)
 
         await asyncio.gather(*map(contend, range(CONTENDERS)))
     # The client is not closed: its process ends here, and what it may still hold ends with its TTL.
 
 
-async def _take_turn(holder: SetHolder, element: str, turn: Turn, ttl: float) -> None:
+async def _take_turn(holder: SetHolder, element: str, turn: PlannedTurn, ttl: float) -> None:
     try:
         await holder.acquire(ttl=ttl, timeout=_PATIENCE * ttl, renew=turn.renew)
     except AcquireTimeout:

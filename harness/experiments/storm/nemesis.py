@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.experiments.storm.plan import Kind, PlannedFault
 from harness.experiments.storm.rig import Rig
@@ -19,13 +19,12 @@ from harness.faults import (
 )
 from harness.lab.participant import Participant
 
-_CRASHED_FOR = 0.1  # at most, besides the time that it takes to start
+# At most: a crashed server takes time to start besides, and a killed client stays dead.
+_LONGEST: Mapping[Kind, float] = {"lock server crashed": 0.1, "resource crashed": 0.1, "client killed": 0.0}
 _LATE_BY = 0.6  # of the fault's length: so that what was sent during the fault arrives within the run
 
 
 class Nemesis:
-    """The faults of one run."""
-
     def __init__(self, rig: Rig, participants: Sequence[Participant], journal: FaultJournal) -> None:
         self._rig = rig
         self._participants = participants
@@ -45,64 +44,37 @@ class Nemesis:
     async def _one(self, fault: PlannedFault) -> None:
         await asyncio.sleep(fault.at)
         with contextlib.suppress(ProcessLookupError):  # a client that has already ended
-            await _KINDS[fault.kind](self, fault)
+            async with contextlib.AsyncExitStack() as stack:
+                await asyncio.gather(*map(stack.enter_async_context, self._begin(fault)))
+                await asyncio.sleep(min(fault.seconds, _LONGEST.get(fault.kind, fault.seconds)))
             self.came.append(fault.kind)
 
-    async def _client_frozen(self, fault: PlannedFault) -> None:
-        client = self._participants[fault.process]
-        async with frozen_process(self._journal, client.pid, who=client.name):
-            await asyncio.sleep(fault.seconds)
-
-    async def _client_killed(self, fault: PlannedFault) -> None:
-        client = self._participants[fault.process]
-        kill_process(self._journal, client.pid, who=client.name)
-
-    async def _lock_server_frozen(self, fault: PlannedFault) -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            for number in fault.nodes:
-                await stack.enter_async_context(frozen_server(self._journal, self._rig.nodes[number]))
-            await asyncio.sleep(fault.seconds)
-
-    async def _lock_server_crashed(self, fault: PlannedFault) -> None:
-        async def crash(number: int) -> None:
-            async with crashed_server(self._journal, self._rig.nodes[number]):
-                await asyncio.sleep(min(fault.seconds, _CRASHED_FOR))
-
-        await asyncio.gather(*map(crash, fault.nodes))
-
-    async def _resource_frozen(self, fault: PlannedFault) -> None:
-        async with frozen_server(self._journal, self._rig.resource):
-            await asyncio.sleep(fault.seconds)
-
-    async def _resource_crashed(self, fault: PlannedFault) -> None:
-        async with crashed_server(self._journal, self._rig.resource):
-            await asyncio.sleep(min(fault.seconds, _CRASHED_FOR))
-
-    async def _link_cut(self, fault: PlannedFault) -> None:
-        async with partition(self._journal, self._links(fault), *map(Way, fault.ways), lose=fault.lose):
-            await asyncio.sleep(fault.seconds)
-
-    async def _link_slow(self, fault: PlannedFault) -> None:
-        late = _LATE_BY * fault.seconds
-        async with delay(self._journal, self._links(fault), late, *map(Way, fault.ways)):
-            await asyncio.sleep(fault.seconds)
+    def _begin(self, fault: PlannedFault) -> list[contextlib.AbstractAsyncContextManager[None]]:
+        """What is to be broken at the same time, each for as long as its body runs."""
+        journal, rig, client = self._journal, self._rig, self._participants[fault.process]
+        nodes = [rig.nodes[number] for number in fault.nodes]
+        ways = [Way(way) for way in fault.ways]
+        match fault.kind:
+            case "client frozen":
+                return [frozen_process(journal, client.pid, who=client.name)]
+            case "client killed":
+                kill_process(journal, client.pid, who=client.name)
+                return []
+            case "lock server frozen":
+                return [frozen_server(journal, node) for node in nodes]
+            case "lock server crashed":
+                return [crashed_server(journal, node) for node in nodes]
+            case "resource frozen":
+                return [frozen_server(journal, rig.resource)]
+            case "resource crashed":
+                return [crashed_server(journal, rig.resource)]
+            case "lock link cut" | "resource link cut":
+                return [partition(journal, self._links(fault), *ways, lose=fault.lose)]
+            case "lock link slow" | "resource link slow":
+                return [delay(journal, self._links(fault), _LATE_BY * fault.seconds, *ways)]
 
     def _links(self, fault: PlannedFault) -> list[Link]:
         access = self._rig.accesses[fault.process]
         if fault.kind.startswith("resource"):
             return [access.resource_link]
         return [access.lock_links[number] for number in fault.nodes]
-
-
-_KINDS: Mapping[Kind, Callable[[Nemesis, PlannedFault], Awaitable[None]]] = {
-    "client frozen": Nemesis._client_frozen,
-    "client killed": Nemesis._client_killed,
-    "lock server frozen": Nemesis._lock_server_frozen,
-    "lock server crashed": Nemesis._lock_server_crashed,
-    "lock link cut": Nemesis._link_cut,
-    "lock link slow": Nemesis._link_slow,
-    "resource frozen": Nemesis._resource_frozen,
-    "resource crashed": Nemesis._resource_crashed,
-    "resource link cut": Nemesis._link_cut,
-    "resource link slow": Nemesis._link_slow,
-}

@@ -5,7 +5,7 @@ which is why a run that failed may have to be repeated a few times until it fail
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -43,8 +43,6 @@ _LONGEST_FAULT = 2.5  # in TTLs
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """Something that is to break."""
-
     kind: Kind
     at: float
     """Seconds after the load began."""
@@ -61,8 +59,6 @@ class PlannedFault:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """One run."""
-
     seed: int
     backend: str
     ttl: float
@@ -100,7 +96,7 @@ def _fault(rng: random.Random, kind: Kind, backend: str, ttl: float, seconds: fl
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PlannedTurn:
     """What a contender does with the lock once it has it."""
 
     renew: bool
@@ -110,20 +106,15 @@ class Turn:
     """The whole event loop stands still meanwhile, not this contender alone."""
 
 
-class Habits:
-    """The turns of one contender, one after the other."""
-
-    def __init__(self, seed: int, process: int, contender: int, *, ttl: float) -> None:
-        self._rng = random.Random(f"storm {seed}, process {process}, contender {contender}")
-        self._ttl = ttl
-
-    def turn(self) -> Turn:
-        """Most are quick; a few take a good part of their lease; a quarter overstays it."""
-        rng = self._rng
+def draw_turns(seed: int, process: int, contender: int, *, ttl: float) -> Iterator[PlannedTurn]:
+    """Of one contender, without end. Most are quick; a few take a good part of their lease; a quarter
+    overstays it."""
+    rng = random.Random(f"storm {seed}, process {process}, contender {contender}")
+    while True:
         renew, stall, kind, length = rng.random() < 0.5, rng.random() < 0.3, rng.random(), rng.random()
         if kind < 0.7:
-            return Turn(renew, wait=round(0.02 * length, 4), stall=stall)
-        if kind < 0.75:
-            return Turn(renew, wait=round((0.2 + 0.7 * length) * self._ttl, 4), stall=stall)
-        # With its event loop alive a watchdog would keep the lease.
-        return Turn(renew and stall, wait=round((1.05 + 0.8 * length) * self._ttl, 4), stall=stall)
+            yield PlannedTurn(renew, wait=round(0.02 * length, 4), stall=stall)
+        elif kind < 0.75:
+            yield PlannedTurn(renew, wait=round((0.2 + 0.7 * length) * ttl, 4), stall=stall)
+        else:  # with its event loop alive a watchdog would keep the lease
+            yield PlannedTurn(renew and stall, wait=round((1.05 + 0.8 * length) * ttl, 4), stall=stall)

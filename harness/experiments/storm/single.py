@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.experiments.storm.load import load
@@ -24,8 +24,6 @@ from harness.resource.process import Fence
 
 # After it was told to stop: whoever still waits for a server by then is stuck, and is killed.
 _ENDS_WITHIN = 8.0
-# After the last fault, so that its consequences are part of the run, in TTLs.
-_AFTERMATH = 1.0
 _STARTS_WITHIN = 30.0
 
 _MODES: Mapping[Fence, Mode] = {"on": "every operation", "writes": "writes only", "off": "none"}
@@ -33,8 +31,6 @@ _MODES: Mapping[Fence, Mode] = {"on": "every operation", "writes": "writes only"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run came to."""
-
     plan: RunPlan
     fence: Fence
     verdict: Verdict
@@ -47,36 +43,23 @@ class Result:
     """Stale writes and reads that the resource refused."""
     displaced: int
     """Holders that sent their write when the next one already had the lock."""
-    unknown: int
-    """Writes without a reply."""
+    unknown_writes: int
+    """Without a reply."""
     stale_accepted: int
     """Writes that were accepted after a later holder's."""
-    lost: int
+    lost_updates: int
     """Acknowledged, and not in the set at the end."""
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
         """One row of `summary.json`."""
-        return {
-            "seed": self.plan.seed,
-            "backend": self.plan.backend,
-            "fence": self.fence,
-            "verdict": self.verdict,
-            "faults": list(self.faults),
-            "grants": self.grants,
-            "acknowledged": self.acknowledged,
-            "refused": self.refused,
-            "displaced": self.displaced,
-            "unknown_writes": self.unknown,
-            "stale_accepted": self.stale_accepted,
-            "lost_updates": self.lost,
-            "findings": list(self.findings),
-            "seconds": round(self.seconds, 2),
-        }
+        figures = asdict(self)
+        del figures["plan"]
+        return {"seed": self.plan.seed, "backend": self.plan.backend, **figures}
 
 
 @dataclass(slots=True)
-class _Recording:
+class _RunTracks:
     """What the processes of a run said."""
 
     key: str
@@ -113,7 +96,7 @@ async def run_once(rig: Rig, plan: RunPlan) -> Result:
     """
     began = time.monotonic()
     name = f"run-{plan.seed}" if rig.fence == "on" else f"run-{plan.seed}-fence-{rig.fence}"
-    recording = _Recording(f"storm:{name}", FaultJournal(now()))
+    recording = _RunTracks(f"storm:{name}", FaultJournal(now()))
     after = rig.view.logged
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -126,20 +109,20 @@ async def run_once(rig: Rig, plan: RunPlan) -> Result:
             for participant in participants:
                 participant.go()
             nemesis = Nemesis(rig, participants, recording.journal)
-            await asyncio.gather(_storm(nemesis, plan), asyncio.sleep(plan.seconds))
+            await asyncio.gather(nemesis.carry_out(plan.faults), asyncio.sleep(plan.seconds - plan.ttl))
+            await asyncio.sleep(plan.ttl)  # so that the consequences of the last fault are part of the run
             await _stopped(participants)
     finally:
         for access in rig.accesses:
             access.mend()
-    key, origin = recording.key, recording.journal.origin
-    decisions = await rig.view.new_decisions(origin, lambda other: other == key)
+    key = recording.key
+    decisions = await rig.view.new_decisions(recording.journal.origin, lambda other: other == key)
     missing = await SharedSet(rig.view, _MODES[rig.fence]).lost(key, recording.acknowledged)
     judged = judge(
         rig.folder / name,
         recording.tracks,
         decisions,
-        origin=origin,
-        faults=recording.journal.faults,
+        recording.journal,
         config=plan.to_json() | {"fence": rig.fence},
         after=after,
     )
@@ -157,15 +140,15 @@ async def run_once(rig: Rig, plan: RunPlan) -> Result:
         acknowledged=len(recording.acknowledged),
         refused=recording.refused,
         displaced=judged.figure("exclusion", "displaced_writers"),
-        unknown=sum(row.write == "unknown" for row in judged.rows),
+        unknown_writes=sum(row.write == "unknown" for row in judged.rows),
         stale_accepted=len(two_writers(decisions)),
-        lost=len(missing),
-        seconds=time.monotonic() - began,
+        lost_updates=len(missing),
+        seconds=round(time.monotonic() - began, 2),
     )
 
 
 async def _participant(
-    stack: contextlib.AsyncExitStack, rig: Rig, plan: RunPlan, recording: _Recording, process: int
+    stack: contextlib.AsyncExitStack, rig: Rig, plan: RunPlan, recording: _RunTracks, process: int
 ) -> Participant:
     access = rig.accesses[process]
     spec = {
@@ -181,11 +164,6 @@ async def _participant(
     return await stack.enter_async_context(
         rig.forkserver.participant(f"process {process}", load, spec, heard)
     )
-
-
-async def _storm(nemesis: Nemesis, plan: RunPlan) -> None:
-    await nemesis.carry_out(plan.faults)
-    await asyncio.sleep(_AFTERMATH * plan.ttl)
 
 
 async def _stopped(participants: Sequence[Participant]) -> None:

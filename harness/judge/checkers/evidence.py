@@ -94,6 +94,12 @@ class Evidence:
         return None
 
     @cached_property
+    def permits(self) -> int | None:
+        """How many may hold a key at once; `None` when it was no semaphore."""
+        kind, _, number = str(self.history.config.get("kind", "")).partition(":")
+        return int(number) if kind == "semaphore" and number.isdecimal() else None
+
+    @cached_property
     def clocks(self) -> Clocks:
         """By how much the processes' clocks may differ; without the resource's log nothing is known."""
         if self.history.log is None:

@@ -57,7 +57,8 @@ def _displaced(evidence: Evidence) -> int:
     displaced = 0
     for grants in evidence.grants.values():
         for row, successor in pairwise(sorted(grants, key=lambda row: row.granted or 0)):
-            displaced += (row.write_sent or 0) > (successor.granted or 0)
+            alone = not row.shared and not successor.shared
+            displaced += alone and (row.write_sent or 0) > (successor.granted or 0)
     return displaced
 
 

@@ -11,7 +11,7 @@ of different processes are compared within the bounds of their clocks.
 A lock that fails here may still do no harm, because the resource refuses whoever comes late.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from harness.history import Row
@@ -32,20 +32,25 @@ class Hold(NamedTuple):
     """Nothing but the TTL tells the end: of what is certain this is none but the start."""
 
 
+Span = tuple[int, int, Hold]
+"""A hold, and its beginning and end on a clock that all of a list share."""
+Sweep = Callable[[Sequence[Span]], Iterable[tuple[Hold, Hold]]]
+
+
 @checker
 def holders(evidence: Evidence) -> CheckResult:
-    """Per key: no two holders at once within their validity, and fences rise from hold to hold."""
+    """Per key: no two at once within their validity who want it alone, and fences rise from hold to hold."""
     findings = evidence.findings()
     ttl = evidence.ttl
     overlaps = judged = granted = 0
     apart: set[int] = set()
-    for grants in evidence.granted.values():
+    for everybody in evidence.granted.values():
+        grants = [row for row in everybody if not row.shared]
         holds = [hold for row in grants if (hold := _hold(row, ttl)) is not None]
         granted += len(grants)
         judged += len(holds)
-        certain = [hold._replace(end=hold.start) if hold.assumed else hold for hold in holds]
         proven = set()
-        for before, after in _overlapping(certain, evidence.clocks):
+        for before, after in overlapping(_certain(holds), evidence.clocks, _any_two):
             overlaps += 1
             proven.add(after.row.id)
             findings.violated(
@@ -53,7 +58,7 @@ def holders(evidence: Evidence) -> CheckResult:
                 *(before.row, seconds(before.start), seconds(before.end)),
                 *(after.row, seconds(after.start)),
             )
-        for before, after in _overlapping(holds, evidence.clocks):
+        for before, after in overlapping(holds, evidence.clocks, _any_two):
             if before.assumed and after.row.id not in proven:
                 findings.unknown(
                     "{} was granted the lock at {}, less than a TTL after {} had asked for it: "
@@ -62,7 +67,7 @@ def holders(evidence: Evidence) -> CheckResult:
                 )
         # A single moment orders a hold as well as its whole length does.
         fenced = [hold.row for hold in holds if hold.row.fence is not None]
-        for earlier, later in evidence.clocks.regressions(fenced, _granted, _granted):
+        for earlier, later in evidence.clocks.regressions(fenced, granted_at, granted_at):
             if earlier.fence != later.fence:
                 findings.violated(
                     "the lock broke its promise: {} held it at {}, after {} at {}, under a lower fence",
@@ -81,8 +86,18 @@ def holders(evidence: Evidence) -> CheckResult:
     return findings.result(holds=judged, overlaps=overlaps)
 
 
-def _granted(row: Row) -> int:
+def granted_at(row: Row) -> int:
+    """When `acquire` returned."""
     return row.granted or 0
+
+
+def certain_holds(rows: Iterable[Row], ttl: int | None) -> list[Hold]:
+    """What is certain of the holds of these arrivals."""
+    return _certain([hold for row in rows if (hold := _hold(row, ttl)) is not None])
+
+
+def _certain(holds: Iterable[Hold]) -> list[Hold]:
+    return [hold._replace(end=hold.start) if hold.assumed else hold for hold in holds]
 
 
 def _hold(row: Row, ttl: int | None) -> Hold | None:
@@ -105,31 +120,36 @@ def _hold(row: Row, ttl: int | None) -> Hold | None:
     return Hold(row.granted, last, row) if last >= row.granted else None
 
 
-def _overlapping(holds: Sequence[Hold], clocks: Clocks) -> Iterator[tuple[Hold, Hold]]:
-    """Every hold that began during an earlier one, and that one."""
+def overlapping(holds: Sequence[Hold], clocks: Clocks, sweep: Sweep) -> Iterator[tuple[Hold, Hold]]:
+    """What `sweep` finds among holds in the order of their beginnings, by clocks that can be compared."""
     named: set[int] = set()
     groups = by_process([hold.row for hold in holds])
     if len({hold.row.process for hold in holds}) == 1:
-        yield from _sweep([(hold.start, hold.end, hold) for hold in holds])
+        yield from sweep(_in_order([(hold.start, hold.end, hold) for hold in holds]))
         return
     of_row = {hold.row.id: hold for hold in holds}
     for group in groups:
         mine = [of_row[row.id] for row in group]
-        for before, after in _sweep([(hold.start, hold.end, hold) for hold in mine]):
+        for before, after in sweep(_in_order([(hold.start, hold.end, hold) for hold in mine])):
             named.add(after.row.id)
             yield before, after
     shared = [hold for hold in holds if clocks.bounds(hold.row) is not None]
     certain = [
         (clocks.latest(hold.row, hold.start), clocks.earliest(hold.row, hold.end), hold) for hold in shared
     ]
-    for before, after in _sweep([hold for hold in certain if hold[0] <= hold[1]]):
+    for before, after in sweep(_in_order([hold for hold in certain if hold[0] <= hold[1]])):
         if after.row.id not in named:
             yield before, after
 
 
-def _sweep(spans: Iterable[tuple[int, int, Hold]]) -> Iterator[tuple[Hold, Hold]]:
+def _in_order(spans: Iterable[Span]) -> list[Span]:
+    return sorted(spans, key=lambda span: span[:2])
+
+
+def _any_two(spans: Sequence[Span]) -> Iterator[tuple[Hold, Hold]]:
+    """Every hold that began during an earlier one, and that one."""
     last: tuple[int, Hold] | None = None
-    for start, end, hold in sorted(spans, key=lambda span: span[:2]):
+    for start, end, hold in spans:
         if last is not None and start < last[0] and hold.row.owner != last[1].row.owner:
             yield last[1], hold
         if last is None or end > last[0]:

@@ -21,8 +21,6 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclass(slots=True, frozen=True)
 class CheckResult:
-    """One checker's verdict."""
-
     verdict: Verdict
     findings: list[str] = field(default_factory=list)
     """A sentence each, twenty at most and then "and N more"; empty when all is well."""
@@ -76,7 +74,6 @@ class Findings:
 
     @property
     def anything(self) -> bool:
-        """Whether something was found."""
         return any(self._count.values())
 
     def _add(self, verdict: Verdict, sentence: str, subjects: tuple[object, ...]) -> None:

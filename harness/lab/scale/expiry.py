@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import asyncdlock
 from asyncdlock import LockError
 from harness.history.distribution import Distribution
-from harness.lab.scale.fill import Pipe, info, open_pipe
+from harness.lab.scale.pipe import Pipe, info, open_pipe
 
 _LIVE_KEY = "live-lock"
 _LIVE_EVERY = 0.005
@@ -30,8 +30,6 @@ class Sample:
 
 @dataclass(slots=True)
 class Watch:
-    """What was seen."""
-
     began: float = 0.0
     """On the monotonic clock."""
     samples: list[Sample] = field(default_factory=list)
@@ -70,7 +68,6 @@ async def watching(url: str, every: float = 0.2) -> AsyncIterator[Watch]:
 
 
 async def sample(pipe: Pipe, at: float = 0.0) -> Sample:
-    """The state now."""
     memory = info(await pipe.ask("INFO", "memory"))
     stats = info(await pipe.ask("INFO", "stats"))
     space = info(await pipe.ask("INFO", "keyspace"))

@@ -8,10 +8,9 @@ from typing import Any
 from harness.config import RunConfig
 from harness.history import History, Row, load_run
 from harness.judge.checkers import verdict_of
-from harness.judge.cycle import Terms, measure_terms
+from harness.judge.cycle import Cycle, measure_cycle
 from harness.lab import Lab
-from harness.lab.scale.fsync import syncs_of
-from harness.lab.scale.processes import cpu_of
+from harness.lab.scale.usage import Usage, usage_of
 from harness.load.run import run_load
 from harness.load.targets import with_options
 from harness.report.model import Summary
@@ -31,6 +30,23 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    setting: Setting
+    contenders: int
+    rate: float
+    duration: float
+    patience: float
+    work: float = 0.0
+    load: str = "above"
+    processes: int = 1
+    ttl: float = 10.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.setting.name}, {self.contenders}, work {self.work * 1e3:g} ms, {self.load}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """What one run showed. Times in milliseconds, CPU in shares of one core."""
 
@@ -43,8 +59,8 @@ class Point:
     throughput_per_s: float
     """Accepted writes per second in the resource's own log, from the first to the last."""
     predicted_per_s: float
-    """The smaller of what was offered and 1 / (work + write + release + hand-off), as measured here."""
-    terms_ms: Terms
+    """The smaller of what was offered and 1 / (work + write + hand-off), as measured here."""
+    cycle: Cycle
     arrival_to_grant_ms: Mapping[str, float]
     acquire_ms: Mapping[str, float]
     release_p50_ms: float
@@ -70,9 +86,20 @@ class Point:
 
     def to_json(self) -> dict[str, Any]:
         figures = asdict(self)
-        del figures["rows"]
+        del figures["rows"], figures["cycle"]
         rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
-        return rounded | {"prediction_error": round(self.error, 4)}
+        return rounded | {"prediction_error": round(self.error, 4), "terms_ms": self._terms_ms()}
+
+    def _terms_ms(self) -> dict[str, float]:
+        cycle = self.cycle
+        return {
+            "cycles": cycle.count,
+            "work": cycle.work * 1e3,
+            "write": cycle.write * 1e3,
+            "release": cycle.release * 1e3,
+            "handoff": (cycle.handoff - cycle.release) * 1e3,
+            "saturated": 2 * cycle.count > cycle.holds,
+        }
 
 
 class Bench:
@@ -82,48 +109,34 @@ class Bench:
         self.lab = lab
         self._resources: dict[str, str] = {}
 
-    async def measure(
-        self,
-        setting: Setting,
-        *,
-        contenders: int,
-        rate: float,
-        duration: float,
-        patience: float | None,
-        work: float = 0.0,
-        load: str = "above",
-        processes: int = 1,
-        ttl: float = 10.0,
-    ) -> Point:
+    async def measure(self, work: Workload) -> Point:
         """Run the engine against the lab's server of that backend; the run's folder is kept in the lab's.
 
         :raises ServerMissing: the server is not installed.
         :raises UsageError, ServerError: the run could not begin.
         """
-        lab = self.lab
+        lab, setting = self.lab, work.setting
         server = await lab.lock_server(setting.backend)
-        resource_url = await self._resource(setting.backend)
-        name = f"{setting.name.replace(' ', '-')}-{contenders}-{work * 1e3:g}ms-{load}"
+        name = f"{setting.name.replace(' ', '-')}-{work.contenders}-{work.work * 1e3:g}ms-{work.load}"
         config = RunConfig(
             backend=setting.backend,
             url=with_options(server.url, setting.options),
-            resource_url=resource_url,
-            contenders=contenders,
-            rate=rate,
-            duration=duration,
-            timeout=patience,
-            work=work,
-            ttl=ttl,
-            processes=processes,
+            resource_url=await self._resource(setting.backend),
+            contenders=work.contenders,
+            rate=work.rate,
+            duration=work.duration,
+            timeout=work.patience,
+            work=work.work,
+            ttl=work.ttl,
+            processes=work.processes,
             seed=lab.seed,
             out=str(lab.folder / "points" / name),
         )
-        cpu, syncs = cpu_of(server.nodes), await syncs_of(server.nodes)
+        before = await usage_of(server.nodes)
         finished = await run_load(config)
-        cpu = (cpu_of(server.nodes) - cpu) / max(finished.summary.duration_s, 1e-3)
-        fsync = (await syncs_of(server.nodes)).mean_ms_since(syncs)
+        used = (await usage_of(server.nodes)).since(before)
         history = await asyncio.to_thread(load_run, finished.folder)
-        return _point(setting, config, load, finished.summary, history, cpu, fsync)
+        return _point(work, finished.summary, history, used)
 
     async def _resource(self, backend: str) -> str:
         """A resource that keeps everything in memory, for all runs on one lock server.
@@ -136,37 +149,28 @@ class Bench:
         return self._resources[backend]
 
 
-def _point(
-    setting: Setting,
-    config: RunConfig,
-    load: str,
-    summary: Summary,
-    history: History,
-    server_cpu: float,
-    fsync_ms: float | None,
-) -> Point:
-    rows = history.rows
-    terms = measure_terms(rows, config.timeout)
-    latency = summary.latency_ms
+def _point(work: Workload, summary: Summary, history: History, used: Usage) -> Point:
+    rows, latency = history.rows, summary.latency_ms
+    cycle = measure_cycle(rows, work.duration, work.patience)
     return Point(
-        setting=setting.name,
-        contenders=config.contenders,
-        work_ms=config.work * 1e3,
-        load=load,
-        offered_per_s=config.rate,
+        setting=work.setting.name,
+        contenders=work.contenders,
+        work_ms=work.work * 1e3,
+        load=work.load,
+        offered_per_s=work.rate,
         throughput_per_s=pace(entry.decided for entry in history.log or () if entry.accepted),
-        predicted_per_s=terms.ceiling(config.rate),
-        terms_ms=terms,
+        predicted_per_s=cycle.served(work.rate),
+        cycle=cycle,
         arrival_to_grant_ms=asdict(latency.arrival_to_grant.survivors),
         acquire_ms=asdict(latency.acquire.survivors),
         release_p50_ms=latency.release.p50,
-        queue_growth_per_s=queue_growth(rows, config.duration),
+        queue_growth_per_s=queue_growth(rows, work.duration),
         granted=summary.arrivals.acquired,
         timed_out=summary.arrivals.timed_out,
         failed=summary.arrivals.failed,
         client_cpu=max(summary.client.cpu, default=0.0),
-        server_cpu=server_cpu,
-        fsync_ms=fsync_ms,
+        server_cpu=used.cpu / max(summary.duration_s, 1e-3),
+        fsync_ms=used.mean_sync_ms,
         commands_per_acquire=summary.backend.commands_per_acquire,
         bound=summary.bound.name,
         # What speaks against the generator stands beside it, as `doubts`.

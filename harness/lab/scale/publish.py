@@ -1,8 +1,9 @@
 """Keeps the figures of an experiment in the repository: `python -m harness.lab.scale.publish RUN…`.
 
-Copies `summary.json` to `bench/results/experiments/NAME.json`, with the machine and the versions of the
-servers beside it, and every chart to `NAME-CHART.svg`; then writes the page that shows them all, so that
-no figure is copied by hand.
+Copies `summary.json` to `bench/results/experiments/NAME.json`, a record a line, with the machine and the
+versions of the servers beside it, and every chart to `NAME-CHART.svg`, all of it one line: a new
+measurement changes few lines. Then it writes the page that shows them all, so that no figure is copied by
+hand.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from harness.report.compact_json import compact_json
 from harness.servers import ServerMissing, etcd_cluster, redis_node
 
 RESULTS = Path("bench/results/experiments")
@@ -31,10 +33,10 @@ def publish(run: Path, results: Path = RESULTS) -> list[Path]:
     for old in results.glob(f"{name}-*.svg"):
         old.unlink()
     written = [results / f"{name}.json"]
-    written[0].write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+    written[0].write_text(compact_json(summary) + "\n")
     for chart in sorted(run.glob("*.svg")):
         written.append(results / f"{name}-{chart.name}")
-        written[-1].write_text(chart.read_text())
+        written[-1].write_text(" ".join(chart.read_text().splitlines()) + "\n")
     return written
 
 

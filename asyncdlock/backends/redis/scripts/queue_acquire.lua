@@ -21,22 +21,4 @@ elseif holder == OWNER then
 elseif is_foreign(holder) then
   return FOREIGN
 end
-local now = now_ms()
-local limit = tonumber(ARGV[7])
-local place = 0
-if limit < 0 or redis.call('ZCARD', QUEUE) < limit then
-  place = redis.call('HINCRBY', SESSIONS, 'seq', 1)
-  if redis.call('ZADD', QUEUE, 'NX', place, MEMBER) == 0 then
-    place = 0
-  elseif place % 1000 == 0 then
-    forget_silent(now)
-  end
-end
-if place == 0 then
-  -- It may have joined before: the reply was lost.
-  place = tonumber(redis.call('ZSCORE', QUEUE, MEMBER) or 0)
-end
-if place > 0 then
-  speak(now)
-end
-return {place, redis.call('PTTL', LOCK), now, granted[1], granted[2]}
+return {join(tonumber(ARGV[7])), redis.call('PTTL', LOCK), now_ms(), granted[1], granted[2]}

@@ -4,9 +4,17 @@
 -- Returns 0 when the lock was not owned, 1 when it was, or {owner, fence} of a grant to our session.
 
 -- pcall: a key that became another type is not ours either.
-local owned = redis.pcall('GET', LOCK) == OWNER
+local holder = redis.pcall('GET', LOCK)
+if holder == SHARED and shares(LOCK, HOLDERS, OWNER) then
+  leave_others(OWNER)
+  local went_well, granted = pcall(serve)
+  return went_well and granted and granted[1] and granted or 1
+end
+local owned = holder == OWNER
 if not owned or ARGV[7] and redis.call('GET', FENCE) ~= ARGV[7] then
-  redis.pcall('ZREM', QUEUE, MEMBER)
+  if redis.pcall('ZREM', QUEUE, MEMBER) == 1 and holder == SHARED then
+    let_in_all()  -- perhaps it was all that kept out those behind it
+  end
   if redis.call('EXISTS', QUEUE) == 0 then
     redis.call('DEL', SESSIONS)
   end

@@ -1,14 +1,11 @@
 -- A process that waits says that it lives, and serves the queue if the lock was let go without a word.
 -- KEYS, ARGV: see queue_common.lua, for the process's first waiter; ARGV[7]: the verb that counts subscribers
--- Returns {1 if that waiter waits, else 0, PTTL of the holder, server time in ms,
+-- Returns {1 if that waiter waits, else 0, ms until the holder's lease ends (-1: never), server time in ms,
 --          1 if the holder will pass the lock on by a message, else 0, the holder if it is of our session, else '',
 --          [owner, fence of a grant to our session]}.
 
 local now = now_ms()
-local granted = {}
-if redis.call('EXISTS', LOCK) == 0 then
-  granted = grant_next() or {}
-end
+local granted = serve() or {}
 local waits = redis.call('ZSCORE', QUEUE, MEMBER) or granted[1] == OWNER
 if redis.call('ZCARD', QUEUE) > 0 then
   speak(now)
@@ -18,10 +15,10 @@ if is_foreign(holder) then
   return FOREIGN
 end
 local tells = 0
-if redis.call('PUBSUB', ARGV[7], CHANNEL .. session_of(holder))[2] > 0 then
+if holder == SHARED or redis.call('PUBSUB', ARGV[7], CHANNEL .. session_of(holder))[2] > 0 then
   tells = 1
 end
 if session_of(holder) ~= session_of(OWNER) then
   holder = ''
 end
-return {waits and 1 or 0, redis.call('PTTL', LOCK), now, tells, holder, granted[1], granted[2]}
+return {waits and 1 or 0, next_end(), now, tells, holder, granted[1], granted[2]}

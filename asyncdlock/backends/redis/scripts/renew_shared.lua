@@ -1,0 +1,15 @@
+-- Extend the leases of those who hold a lock beside others, if they still do; never re-create one.
+-- KEYS: n locks, then n sets of holders
+-- ARGV: n owners, then n ttls in ms
+-- Returns n times 1 (extended) or 0 (held no longer).
+
+local states = {}
+local n = #KEYS / 2
+for i = 1, n do
+  states[i] = 0
+  if shares(KEYS[i], KEYS[n + i], ARGV[i]) then
+    share(KEYS[i], KEYS[n + i], ARGV[i], ARGV[n + i])
+    states[i] = 1
+  end
+end
+return states

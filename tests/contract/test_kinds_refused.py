@@ -1,0 +1,31 @@
+"""A backend without a kind refuses it in one sentence, before anything is sent."""
+
+import pytest
+
+import asyncdlock
+
+
+async def test_what_a_backend_cannot_do_is_refused(locks: asyncdlock.LockClient, key: str) -> None:
+    can = locks.capabilities
+    if not can.shared:
+        before = locks._backend.commands
+        for refused in (locks.acquire(key, shared=True), locks.try_acquire(key, shared=True)):
+            with pytest.raises(asyncdlock.LockError, match=r"has no shared locks; \S+"):
+                await refused
+        with pytest.raises(asyncdlock.LockError, match="has no shared locks"):
+            locks.hold(key, shared=True)
+        assert locks._backend.commands == before
+    if not can.semaphore:
+        with pytest.raises(asyncdlock.LockError, match="has no semaphores"):
+            locks.semaphore(key, permits=2)
+    assert can.shared == can.semaphore == (locks._backend.name not in ("redis", "redlock"))
+
+
+async def test_bad_numbers_of_permits_are_refused(locks: asyncdlock.LockClient, key: str) -> None:
+    if not locks.capabilities.semaphore:
+        pytest.skip("this backend has no semaphores")
+    for permits in (0, -1, True, 1.5, 10**9, "3"):
+        with pytest.raises(ValueError, match="permits must be a whole number"):
+            locks.semaphore(key, permits=permits)  # type: ignore[arg-type]
+    with pytest.raises(asyncdlock.InvalidKey):
+        locks.semaphore("", permits=1)
