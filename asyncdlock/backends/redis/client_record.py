@@ -152,7 +152,7 @@ class ClientRecord:
                 await self._sender.run_again(error, script, self.session, request)
 
 
-class Told(NamedTuple):
+class OwnerRecord(NamedTuple):
     """What a client tells of one of its owners; all of it unknown if it tells nothing."""
 
     label: str | None = None
@@ -171,13 +171,13 @@ def read_request(session: str, owners: Sequence[str]) -> bytes:
     return READ.request(1, client_key(session), *owners)
 
 
-def parse(owners: Sequence[str], reply: Sequence[bytes]) -> dict[str, Told]:
+def parse(owners: Sequence[str], reply: Sequence[bytes]) -> dict[str, OwnerRecord]:
     """What the answer to `read_request` says of each owner."""
     label, fences, ttl, *of_owners = [word.decode() for word in reply]
-    told: dict[str, Told] = {}
+    told: dict[str, OwnerRecord] = {}
     for owner, own_label, granted in zip(owners, of_owners[::2], of_owners[1::2], strict=True):
         since, _, fence = granted.partition(" ")
-        told[owner] = Told(
+        told[owner] = OwnerRecord(
             label=own_label or label or None,
             fences=int(fences) if fences else None,
             ttl=float(ttl) if ttl and ttl != "0" else None,

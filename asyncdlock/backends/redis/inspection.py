@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from asyncdlock.backends.redis import client_record
 from asyncdlock.backends.redis.base import RedisBackend
-from asyncdlock.backends.redis.client_record import Told, session_of
+from asyncdlock.backends.redis.client_record import OwnerRecord, session_of
 from asyncdlock.backends.redis.keys import companion, fence_key, key_of_stem, lock_name
 from asyncdlock.backends.redis.queue_server import QueueServer
 from asyncdlock.backends.redis.replies import OutcomeUnknown
@@ -19,7 +19,7 @@ INSPECT = Script("inspect.lua")
 SHARED = b"asyncdlock:shared"
 """What a lock's key holds that several hold beside each other: see shared.lua."""
 
-_NOBODY = Told()
+_NOBODY = OwnerRecord()
 _SCAN = 1000  # keys that the server looks at in one step
 
 
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
         waiting = [member.decode().partition(" ")[0] for member in members]
         return cls(holder.decode(errors="replace"), pttl, int(fence), now, beside, waiting)
 
-    def info(self, key: str, told: dict[str, Told]) -> LockInfo:
+    def info(self, key: str, told: dict[str, OwnerRecord]) -> LockInfo:
         """With what the clients tell of their owners."""
         waiters = tuple(Waiter(owner=owner, label=told.get(owner, _NOBODY).label) for owner in self.waiters)
         if not self.holder:
@@ -111,12 +111,12 @@ class InspectedRedis(RedisBackend):
     async def inspect(self, key: str) -> LockInfo:
         seen = Seen.parse(await self._server.run(INSPECT, key, inspect_request(key)))
         sessions = by_session((seen.holder, *seen.beside, *seen.waiters))
-        told: dict[str, Told] = {}
+        told: dict[str, OwnerRecord] = {}
         for found in await asyncio.gather(*(self._told(*one) for one in sessions.items())):
             told |= found
         return seen.info(key, told)
 
-    async def _told(self, session: str, of: list[str]) -> dict[str, Told]:
+    async def _told(self, session: str, of: list[str]) -> dict[str, OwnerRecord]:
         request = client_record.read_request(session, of)
         return client_record.parse(of, await self._server.run(client_record.READ, session, request))
 

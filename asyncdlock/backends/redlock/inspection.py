@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any
 
 from asyncdlock.backends.redis import client_record
-from asyncdlock.backends.redis.client_record import ClientRecord, Told, session_of
+from asyncdlock.backends.redis.client_record import ClientRecord, OwnerRecord, session_of
 from asyncdlock.backends.redis.inspection import INSPECT, Seen, inspect_request, live_keys
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.backends.redlock.member import Member
@@ -98,7 +98,7 @@ class InspectedRedlock(ABC):
         holder, votes = Counter(one.holder for one in seen).most_common(1)[0]
         return holder if votes >= self._quorum else ""
 
-    async def _told(self, owner: str) -> Told:
+    async def _told(self, owner: str) -> OwnerRecord:
         session = session_of(owner)
         if session is not None:
             request = client_record.read_request(session, [owner])
@@ -106,7 +106,7 @@ class InspectedRedlock(ABC):
                 told = client_record.parse([owner], reply)[owner]
                 if told.label is not None:
                     return told
-        return Told()
+        return OwnerRecord()
 
     async def _answers(self, script: Script, request: bytes) -> list[Any]:
         sent = _sent(self._members, script, request)
