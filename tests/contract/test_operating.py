@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from typing import cast
 
 import pytest
 
@@ -211,6 +212,19 @@ async def test_forcing_a_free_lock_is_none_of_its_holders_business(
     assert await locks.force_release(key) is False
     async with connect().hold(key) as after:
         assert after.fence > before.fence
+
+
+async def test_forcing_keeps_what_the_client_remembers(
+    locks: asyncdlock.LockClient, connect: Connect, key: str
+) -> None:
+    """Fences that were raised before stay below, whatever the backend counts by itself."""
+    if not locks.capabilities.fence_floor:
+        pytest.skip("its fences come from its own log")
+    before = await locks.acquire(key, ttl=30.0)
+    backend = backend_of(locks)
+    assert await cast(asyncdlock.Inspectable, backend).force_release(key, before.fence + 1_000_000)
+    async with connect().hold(key) as after:
+        assert after.fence > before.fence + 1_000_000
 
 
 async def test_forcing_by_the_holders_own_client(locks: asyncdlock.LockClient, key: str) -> None:

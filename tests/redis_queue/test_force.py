@@ -148,3 +148,12 @@ async def test_in_a_cluster(redis_cluster_url: str, scheme: str) -> None:
         assert await operator.force_release("{tenant}:job")
         after = await asyncio.wait_for(waiting, PATIENT)
         assert after.fence > handles[-2].fence
+
+
+async def test_a_lock_named_like_a_clients_record_is_kept_apart(node: RedisNode) -> None:
+    async with fifo(node) as locks:
+        first = await locks.acquire("k", ttl=60.0)
+        key = f"client:{{{first.owner[:23]}}}"
+        async with locks.hold(key) as handle:
+            assert (await locks.inspect(key)).owner == handle.owner
+            assert (await locks.inspect("k")).label == first.label
