@@ -152,6 +152,20 @@ class ClientRecord:
                 await self._sender.run_again(error, script, self.session, request)
 
 
+class Recorded:
+    """A backend that tells of its client."""
+
+    _record: ClientRecord
+
+    @property
+    def label(self) -> str:
+        return self._record.label
+
+    @label.setter
+    def label(self, label: str) -> None:
+        self._record.label = label
+
+
 class OwnerRecord(NamedTuple):
     """What a client tells of one of its owners; all of it unknown if it tells nothing."""
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from asyncdlock.backends.redis import client_record
 from asyncdlock.backends.redis.base import RedisBackend
-from asyncdlock.backends.redis.client_record import OwnerRecord, session_of
+from asyncdlock.backends.redis.client_record import OwnerRecord, Recorded, session_of
 from asyncdlock.backends.redis.keys import companion, fence_key, key_of_stem, lock_name
 from asyncdlock.backends.redis.queue_server import QueueServer
 from asyncdlock.backends.redis.replies import OutcomeUnknown
@@ -95,18 +95,10 @@ def by_session(found: Iterable[str]) -> dict[str, list[str]]:
     return sessions
 
 
-class InspectedRedis(RedisBackend):
+class InspectedRedis(Recorded, RedisBackend):
     """A backend on one server or cluster whose locks can be seen and taken back."""
 
     _queue: QueueServer
-
-    @property
-    def label(self) -> str:
-        return self._record.label
-
-    @label.setter
-    def label(self, label: str) -> None:
-        self._record.label = label
 
     async def inspect(self, key: str) -> LockInfo:
         seen = Seen.parse(await self._server.run(INSPECT, key, inspect_request(key)))

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any
 
 from asyncdlock.backends.redis import client_record
-from asyncdlock.backends.redis.client_record import ClientRecord, OwnerRecord, session_of
+from asyncdlock.backends.redis.client_record import OwnerRecord, Recorded, session_of
 from asyncdlock.backends.redis.inspection import INSPECT, Seen, inspect_request, live_keys
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.backends.redlock.member import Member
@@ -30,21 +30,12 @@ class Everywhere:
         raise error
 
 
-class InspectedRedlock(ABC):
+class InspectedRedlock(Recorded, ABC):
     """The operator's part of the backend."""
 
     _members: Sequence[Member]
     _node_timeout: float
     _quorum: int
-    _record: ClientRecord
-
-    @property
-    def label(self) -> str:
-        return self._record.label
-
-    @label.setter
-    def label(self, label: str) -> None:
-        self._record.label = label
 
     async def inspect(self, key: str) -> LockInfo:
         """As the protocol says; a fence is known once its lock was renewed, and waiters leave no trace."""
