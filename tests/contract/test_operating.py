@@ -202,6 +202,9 @@ async def test_readers_are_seen_beside_each_other_and_forced_out_together(
     assert [await reader.release() for reader in readers] == [False, False, False]
     assert (await locks.inspect(key)).owner == after.owner
     assert await after.release() is True
+    async with locks.hold(key, ttl=30.0, shared=True) as reader:
+        info = await locks.inspect(key)
+        assert (info.owner, info.beside) == (reader.owner, ()), "nobody who was forced out comes back with it"
 
 
 async def test_forcing_a_free_lock_is_none_of_its_holders_business(
