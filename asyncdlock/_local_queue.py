@@ -46,9 +46,12 @@ class LocalQueue(InspectedQueue):
         self._unfinished: dict[str, Claim] = {}
         self._forget_at: list[tuple[float, str]] = []
         self.name = backend.name
-        self.capabilities: Capabilities = backend.capabilities
         self.local_queue = True
         self.local_handoffs = handoffs
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._backend.capabilities
 
     @property
     def commands(self) -> int:

@@ -4,6 +4,7 @@
 """
 
 import re
+import ssl
 from collections.abc import MutableMapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote, unquote_plus
@@ -136,6 +137,19 @@ class TLS(NamedTuple):
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """One that checks the server's certificate, and its name.
+
+        :raises ValueError: a file cannot be read.
+        """
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except OSError as error:  # also what ssl raises
+            raise ValueError(f"the certificates cannot be read: {error}") from None
+        return context
 
 
 TLS_OPTIONS: dict[str, _options.Reader] = {

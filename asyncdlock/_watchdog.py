@@ -90,6 +90,7 @@ class Watchdog:
         holding.bucket = bucket
 
     def _add_bucket(self, number: int) -> "set[Holding]":
+        self._metrics.count()  # a hundred times a second at most
         bucket = self._buckets[number] = set()
         heappush(self._order, number)
         if self._timer is None or number < self._timer_bucket:

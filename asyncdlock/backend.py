@@ -19,11 +19,15 @@ class Backend(Protocol):
 
     name: str
     """The `backend` label of the metrics."""
-    capabilities: Capabilities
     local_queue: bool
     """Whether waiters of one process share one remote place per key."""
     local_handoffs: int
     """How often in a row a process may pass the lock on without a round trip."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it promises; less, perhaps, once it knows what stands between it and its server."""
+        ...
 
     @property
     def commands(self) -> int:
@@ -125,6 +129,9 @@ _REGISTRY: dict[str, tuple[str, str, str | None]] = {
     "etcds": ("asyncdlock.backends.etcd", "from_url", "etcd"),
     "zookeeper": ("asyncdlock.backends.zookeeper", "from_url", "zookeeper"),
     "zookeepers": ("asyncdlock.backends.zookeeper", "from_url", "zookeeper"),
+    "postgres": ("asyncdlock.backends.postgres", "from_url", "postgres"),
+    "postgresql": ("asyncdlock.backends.postgres", "from_url", "postgres"),
+    "postgress": ("asyncdlock.backends.postgres", "from_url", "postgres"),
 }
 
 

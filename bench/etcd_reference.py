@@ -14,7 +14,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -23,11 +22,11 @@ import psutil
 from bench.contest import run_in_process
 from bench.etcd_subjects import ON_A_HOT_KEY, ON_OWN_KEYS, Aetcd, PredecessorWatches
 from bench.figures import Figures, figures, medians, remark
-from bench.save import RESULTS, save_and_show
+from bench.save import add_output, show
 from bench.subjects import Subject
+from bench.surroundings import describe, in_words
 from bench.work import Work
 from harness import servers
-from harness.report import environment
 from harness.servers import EtcdNode
 
 _RAMP = 1.0  # leases are granted, queues are filled
@@ -60,6 +59,7 @@ WORKLOADS = (
 
 async def compare(workloads: list[Workload], rounds: int, seconds: float) -> dict[str, Any]:
     """Every subject on every workload; a round of one is followed by a round of the next."""
+    described = describe()
     measured: dict[tuple[str, str], list[Figures]] = defaultdict(list)
     version = ""
     for number in range(rounds):
@@ -75,7 +75,7 @@ async def compare(workloads: list[Workload], rounds: int, seconds: float) -> dic
         table.setdefault(work, {})[name] = medians(done)
     return {
         "command": " ".join(["python -m bench.etcd_reference", *sys.argv[1:]]),
-        "environment": environment.describe() | {"server": f"etcd {version}, one member"},
+        "environment": described | {"server": f"etcd {version}, one member"},
         "rounds": rounds,
         "seconds_per_round": seconds,
         "figures": table,
@@ -117,14 +117,13 @@ def _say(line: str) -> None:
 def markdown(outcome: Mapping[str, Any]) -> Iterator[str]:
     """The figures, each workload against aetcd's Lock and against predecessor watches."""
     where = outcome["environment"]
-    load = ", ".join(f"{value:g}" for value in where["load_average"])
     yield "# etcd: ours and the alternatives"
     yield ""
     rounds = f"medians of {outcome['rounds']} rounds of {outcome['seconds_per_round']:g} s, interleaved"
     yield f"`{outcome['command']}`: {rounds}, each a process of its own on a fresh server."
     yield (
-        f"{where['server']}, aetcd {where['packages'].get('aetcd', '?')}, Python {where['python']}, "
-        f"{where['cpus']} cores, load average {load} at the end. Requests, CPU: per section."
+        f"{where['server']}, aetcd {where['packages'].get('aetcd', '?')}. {in_words(where)} "
+        "Requests, CPU: per section."
     )
     others = (Aetcd.name, PredecessorWatches.name)
     for work, subjects in outcome["figures"].items():
@@ -147,13 +146,13 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="WORD", help="workloads whose name contains WORD")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a round")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    add_output(parser)
     options = parser.parse_args()
     workloads = [workload for workload in WORKLOADS if options.only in workload.name]
     if not workloads:
         parser.error(f"no workload's name contains {options.only!r}: say hot or own")
     outcome = asyncio.run(compare(workloads, options.rounds, options.seconds))
-    save_and_show("etcd", outcome, markdown(outcome), options.out)
+    show("etcd", outcome, markdown(outcome), options)
 
 
 if __name__ == "__main__":

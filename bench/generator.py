@@ -22,7 +22,8 @@ from typing import Any
 import psutil
 import uvloop
 
-from bench.save import RESULTS, save_and_show
+from bench.save import add_output, show
+from bench.surroundings import describe, in_words
 from harness.config import RunConfig
 from harness.history import HistoryWriter, Row
 from harness.history.distribution import Distribution
@@ -32,7 +33,6 @@ from harness.load.clock import now
 from harness.load.fleet import Progress
 from harness.load.run import run_load
 from harness.load.runner import Runner
-from harness.report import environment
 
 _MEGABYTE = 1_000_000
 
@@ -105,12 +105,13 @@ async def waiting(contenders: int, folder: Path) -> dict[str, Any]:
 
 
 async def measure(rate: int, seconds: float, contenders: int) -> dict[str, Any]:
+    described = describe()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lag = [await arrivals(rate, seconds, folder, history=history) for history in (True, False)]
         return {
             "command": " ".join(["python -m bench.generator", *sys.argv[1:]]),
-            "environment": environment.describe(),
+            "environment": described,
             "arrivals": lag,
             "waiting": await waiting(contenders, folder),
         }
@@ -121,8 +122,8 @@ def markdown(outcome: dict[str, Any]) -> list[str]:
     lines = [
         "# The generator",
         "",
-        f"`{outcome['command']}` on {where['cpus']} cores, Python {where['python']}, "
-        f"load {where['load_average'][0]} at the start.",
+        f"`{outcome['command']}`. {in_words(where)} The contenders idle: it is the pacer and the "
+        "recorder that are measured.",
         "",
         "| arrivals/s offered | history | lag p50 ms | p99 ms | p99.9 ms | max ms | share of a core |",
         "|---|---|---|---|---|---|---|",
@@ -147,10 +148,10 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=20_000, help="arrivals per second")
     parser.add_argument("--seconds", type=float, default=8.0, help="length of a measurement")
     parser.add_argument("--contenders", type=int, default=5_000, help="how many wait at once")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    add_output(parser)
     options = parser.parse_args()
     outcome = uvloop.run(measure(options.rate, options.seconds, options.contenders))
-    save_and_show("generator", outcome, markdown(outcome), options.out)
+    show("generator", outcome, markdown(outcome), options)
 
 
 if __name__ == "__main__":

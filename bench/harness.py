@@ -28,9 +28,9 @@ from typing import Any
 
 import psutil
 
+from bench import surroundings
 from bench.parts import lock_alone, resource_alone
-from bench.save import RESULTS, save_and_show
-from harness.report import environment
+from bench.save import add_output, show
 
 _HERE = Path(__file__).parents[1]
 _CONTENDERS = 10_000
@@ -162,7 +162,7 @@ async def capacity(checkout: Path, seconds: float, idle: Mapping[str, float]) ->
 
 async def measure(rounds: int, seconds: float, before: Path | None) -> dict[str, Any]:
     checkouts = {"now": _HERE} | ({"before": before} if before else {})
-    where = environment.describe()
+    where = surroundings.describe()
     idle = {name: await idle_cpu(checkout) for name, checkout in checkouts.items()}
     say("looking for the capacity")
     limit = await capacity(_HERE, seconds, idle["now"])
@@ -224,10 +224,9 @@ def markdown(outcome: Mapping[str, Any]) -> Iterable[str]:
     yield "# The harness, end to end"
     yield ""
     yield (
-        f"`{outcome['command']}`: medians of {outcome['rounds']} rounds of {outcome['seconds']:g} s on "
-        f"{where['cpus']} cores, Python {where['python']}; load {where['load_average'][0]:.1f} before "
-        f"the first run. CPU is per served section. Full collections: "
-        "-1 where the version does not count them."
+        f"`{outcome['command']}`: medians of {outcome['rounds']} rounds of {outcome['seconds']:g} s. "
+        f"{surroundings.in_words(where)} CPU is per served section. Full collections: -1 where the version "
+        "does not count them."
     )
     yield ""
     yield "| load | offered/s | version | " + " | ".join(title for title, _, _ in _COLUMNS) + " | spread |"
@@ -256,17 +255,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8.0, help="for how long a run offers load")
     parser.add_argument("--before", type=Path, metavar="PATH", help="another checkout to measure beside")
-    parser.add_argument("--publish", action="store_true", help="write the table into bench/results")
-    parser.add_argument("--out", type=Path, help="write it into this folder instead")
+    add_output(parser)
     options = parser.parse_args()
     outcome = asyncio.run(
         measure(options.rounds, options.seconds, options.before and options.before.resolve())
     )
-    folder = options.out or (RESULTS if options.publish else None)
-    if folder is not None:
-        save_and_show("harness", outcome, markdown(outcome), folder)
-    else:
-        print("\n".join(markdown(outcome)))
+    show("harness", outcome, markdown(outcome), options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""python -m bench.peers: ours, the peers and the raw limit, interleaved; writes bench/results/.
+"""python -m bench.peers: ours, the peers and the raw limit, interleaved; `--publish` writes bench/results/.
 
 python -m bench.peers                 the whole table, about twenty minutes
 python -m bench.peers --quick         one placement, one short round
@@ -9,16 +9,15 @@ import argparse
 import asyncio
 import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 from bench.contest import ONE_CORE, TWO_CORES, WORKLOADS, Placement, Workload, compete, runnable
 from bench.figures import Figures, medians
-from bench.results import write
-from bench.save import RESULTS
+from bench.results import markdown, write
+from bench.save import add_output, folder_for
 from bench.subjects import OURS, PEERS, Raw
+from bench.surroundings import describe
 from harness import servers
-from harness.report import environment
 
 
 async def contest(
@@ -28,6 +27,7 @@ async def contest(
     names = runnable([subject.name for subject in (*OURS, *PEERS)])
     measured: dict[tuple[str, str, str], list[Figures]] = defaultdict(list)
     failed: dict[str, str] = {}
+    described = describe()
     say(_estimate(placements, workloads, names, rounds, seconds))
     async with servers.redis() as server:
         for placement in placements:
@@ -51,7 +51,7 @@ async def contest(
         figures.setdefault(place, {}).setdefault(work, {})[name] = medians(rounds_done)
     return {
         "command": "python -m bench.peers " + " ".join(sys.argv[1:]),
-        "environment": environment.describe() | {"server": server_version(info)},
+        "environment": described | {"server": server_version(info)},
         "rounds": rounds,
         "seconds_per_round": seconds,
         "figures": figures,
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="WORD", help="workloads whose name contains WORD")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.2, help="length of a round")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    add_output(parser)
     options = parser.parse_args()
     placements = [TWO_CORES] if options.quick else [TWO_CORES, ONE_CORE]
     workloads = [workload for workload in WORKLOADS if options.only in workload.name]
@@ -96,9 +96,10 @@ def main() -> None:
         parser.error(f"no workload's name contains {options.only!r}: {known}")
     rounds, seconds = (1, 0.7) if options.quick else (options.rounds, options.seconds)
     outcome = asyncio.run(contest(placements, workloads, rounds, seconds))
-    for path in write(outcome, options.out):
-        print(path)
-    print((options.out / "peers.md").read_text())
+    folder = folder_for(options)
+    if folder is not None:
+        print(*write(outcome, folder), sep="\n")
+    print(*markdown(outcome), sep="\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -22,9 +21,9 @@ import asyncdlock
 from asyncdlock._inside import backend_of, counts_of
 from bench.contest import TWO_CORES, Placement
 from bench.peers import say, server_version
-from bench.save import RESULTS, save_and_show
+from bench.save import add_output, show
+from bench.surroundings import describe, in_words
 from harness import servers
-from harness.report import environment
 from harness.servers import RedisNode
 
 BOUND = 10.0
@@ -109,6 +108,7 @@ def _renewed(locks: asyncdlock.LockClient) -> int:
 
 async def run(placement: Placement, *, count: int, ttl: float, thirds: int) -> dict[str, Any]:
     """All cases on one server; the outcome as it is written."""
+    described = describe()
     os.sched_setaffinity(0, placement.clients)
     costs: dict[str, Any] = {}
     async with servers.redis() as server:
@@ -119,7 +119,7 @@ async def run(placement: Placement, *, count: int, ttl: float, thirds: int) -> d
         info: dict[str, str] = await server.command("INFO", "server")
     return {
         "command": " ".join(["python -m bench.renewals", *sys.argv[1:]]),
-        "environment": environment.describe() | {"server": server_version(info)},
+        "environment": described | {"server": server_version(info)},
         "placement": placement.name,
         "locks": count,
         "ttl": ttl,
@@ -133,8 +133,8 @@ def _markdown(outcome: Mapping[str, Any]) -> Iterator[str]:
     yield f"# {outcome['locks']:,} held locks that renew"
     yield ""
     yield f"`{outcome['command']}`: a TTL of {outcome['ttl']:g} s, {outcome['seconds']:g} s each,"
-    yield f"client and server on {outcome['placement']}. {where['server']}, Python {where['python']},"
-    yield f"{where['cpus']} cores. The client is to take less than {BOUND:g} % of one core."
+    yield f"client and server on {outcome['placement']}. {where['server']}. {in_words(where)}"
+    yield f"The client is to take less than {BOUND:g} % of one core."
     yield ""
     yield "| | client, % of a core | server | renewals a lock | commands a renewal | client CPU µs | lost |"
     yield "|---|---|---|---|---|---|---|"
@@ -152,10 +152,10 @@ def main() -> None:
     parser.add_argument("--locks", type=int, default=10_000)
     parser.add_argument("--ttl", type=float, default=10.0)
     parser.add_argument("--thirds", type=int, default=3, help="how many thirds of the TTL to measure")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    add_output(parser)
     options = parser.parse_args()
     outcome = uvloop.run(run(TWO_CORES, count=options.locks, ttl=options.ttl, thirds=options.thirds))
-    save_and_show("renewals", outcome, _markdown(outcome), options.out)
+    show("renewals", outcome, _markdown(outcome), options)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from bench.claims import CLAIMS, Table
 from bench.contest import LONGER_BEYOND
 from bench.figures import remark
 from bench.save import save
+from bench.surroundings import in_words
 from harness.report.svg import Scale, text
 
 _COLUMNS = (
@@ -32,18 +33,19 @@ _STYLE = (
 def write(outcome: dict[str, Any], folder: Path) -> list[Path]:
     """Write `peers.json`, `peers.md` and `peers.svg` into `folder`."""
     chart = folder / "peers.svg"
-    written = save("peers", outcome, _markdown(outcome), folder)
+    written = save("peers", outcome, markdown(outcome), folder)
     _draw(outcome, chart)
     return [*written, chart]
 
 
-def _markdown(outcome: Mapping[str, Any]) -> Iterator[str]:
+def markdown(outcome: Mapping[str, Any]) -> Iterator[str]:
+    """The table to read."""
     where = outcome["environment"]
     yield "# asyncdlock beside its peers"
     yield ""
     rounds = f"medians of {outcome['rounds']} rounds of {outcome['seconds_per_round']} s, interleaved"
     yield f"`{outcome['command'].strip()}`: {rounds}; longer where over {LONGER_BEYOND} contend."
-    yield f"{where['server']}, Python {where['python']}, {where['cpus']} cores. Commands, CPU: per section."
+    yield f"{where['server']}. {in_words(where)} Commands, CPU: per section."
     for place, workloads in outcome["figures"].items():
         if claims := list(_claims(workloads)):
             yield from ("", f"## {place.capitalize()}: what is claimed", "")

@@ -1,5 +1,6 @@
 """Keeps what a benchmark measured: JSON with every figure, and a table to read."""
 
+import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,22 @@ def save(name: str, outcome: Mapping[str, Any], lines: Iterable[str], folder: Pa
     return [data, table]
 
 
-def save_and_show(name: str, outcome: Mapping[str, Any], lines: Iterable[str], folder: Path) -> None:
-    """`save`, and print where it is and what it says."""
-    data, table = save(name, outcome, lines, folder)
-    print(data, table, table.read_text(), sep="\n")
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The flags of every benchmark that say where its results go: nowhere, unless told."""
+    parser.add_argument("--publish", action="store_true", help="write the results into bench/results")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write them into this folder instead")
+
+
+def folder_for(options: argparse.Namespace) -> Path | None:
+    """Where the results go; `None`: they are only shown."""
+    folder: Path | None = options.out
+    return folder or (RESULTS if options.publish else None)
+
+
+def show(name: str, outcome: Mapping[str, Any], lines: Iterable[str], options: argparse.Namespace) -> None:
+    """Print the table, and write it where the flags say."""
+    lines = list(lines)
+    folder = folder_for(options)
+    if folder is not None:
+        print(*save(name, outcome, lines, folder), sep="\n")
+    print(*lines, sep="\n")

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from asyncdlock.backend import redact
-from harness.durations import format_duration
+from harness.durations import format_duration, parse_positive_duration
+
+MAX_RATE = 1e6
 
 
 class UsageError(Exception):
@@ -18,7 +20,9 @@ class UsageError(Exception):
 class RunConfig:
     """One run of the harness. Durations are seconds."""
 
-    backend: str = "redis"
+    backend: str = "redis-queue"
+    """Waiters are woken one after the other. Those of `redis` poll: with a thousand of them on one key, as by
+    default, a busy machine lets a part time out, which says more about polling than about the machine."""
     url: str | None = None
     """An existing lock server; `None` starts one."""
     options: tuple[str, ...] = ()
@@ -27,6 +31,10 @@ class RunConfig:
     contenders: int = 1000
     rate: float = 500.0
     duration: float = 15.0
+    warmup: float = 0.0
+    """For so long before `duration` arrivals come, are served and judged, and count in no figure."""
+    stages: tuple[str, ...] = ()
+    """`RATE/DURATION` of steps that follow each other; rate and duration are then those of the whole."""
     arrivals: str = "constant"
     keys: int = 1
     key_distribution: str = "uniform"
@@ -39,12 +47,28 @@ class RunConfig:
     timeout: float | None = 5.0
     """Patience of an arrival, from the time it was due until it is granted."""
     fence: bool = True
+    faults: tuple[str, ...] = ()
+    """What is to be broken, and when: see `harness.faults.plan`."""
+    fault_seed: int | None = None
+    """Draws faults, besides those that are named."""
     processes: int = 1
+    share: tuple[int, int] = (0, 1)
+    """Which of how many generators this is, that make one run together; counted from 0."""
+    start_at: float | None = None
+    """When the first arrival is due, in seconds since the epoch; `None`: as soon as everything is ready."""
+    fleet: str | None = None
+    """Where Dask finds or starts the workers that share the run."""
     seed: int = 1
     metrics_port: int | None = None
     live: int | None = None
     """Port of the page that shows the run while it lasts; 0 takes a free one, `None` shows none."""
     thresholds: tuple[str, ...] = ()
+    abort_on: tuple[str, ...] = ()
+    """Ends the run as soon as one of them holds."""
+    repeat: int = 1
+    """How many runs one after the other, each with servers of its own."""
+    stream: str | None = None
+    """File for the state of the run, a line of JSON twice a second; `-` is standard output."""
     junit: str | None = None
     """File for the verdict as JUnit, beside those of the run."""
     out: str = "runs"
@@ -52,16 +76,49 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """:raises UsageError: the values do not fit together."""
-        if self.processes > self.contenders:
+        if self.all_processes > self.contenders:
             raise UsageError(
-                f"--processes {self.processes} needs at least as many contenders, not {self.contenders}"
+                f"{self.all_processes} processes need at least as many contenders, not {self.contenders}"
             )
+        if self.is_share and not (self.url and self.resource_url):
+            raise UsageError("--share needs --url and --resource-url: all shares use the same servers")
         if self.pause_every is not None and not self.pause:
             raise UsageError("--pause-every needs --pause: how long is a holder to be frozen?")
         if self.scheme == "memory" and self.processes > 1:
             raise UsageError(
                 "the memory backend lives inside one process: use --processes 1 or another backend"
             )
+
+    @property
+    def span(self) -> float:
+        """For how long arrivals come, those of the warm-up included."""
+        return self.warmup + self.duration
+
+    @property
+    def is_share(self) -> bool:
+        """Whether other generators make this run as well."""
+        return self.share[1] > 1
+
+    @property
+    def all_processes(self) -> int:
+        """Those of all shares."""
+        return self.processes * self.share[1]
+
+    @property
+    def own_processes(self) -> range:
+        """The numbers of this share's processes among all."""
+        return range(self.processes * self.share[0], self.processes * (self.share[0] + 1))
+
+    @property
+    def steps(self) -> list[tuple[float, float]]:
+        """Rate and duration of each stage, of which there is one when none are named."""
+        return [parse_stage(stage) for stage in self.stages] or [(self.rate, self.duration)]
+
+    @property
+    def schedule(self) -> list[tuple[float, float]]:
+        """The steps, and before them the warm-up at the rate of the first."""
+        steps = self.steps
+        return [(steps[0][0], self.warmup), *steps] if self.warmup else steps
 
     @property
     def scheme(self) -> str:
@@ -108,6 +165,30 @@ class RunConfig:
         for name in (field.name for field in fields(cls) if field.name in values):
             known[name] = tuple(values[name]) if isinstance(values[name], list) else values[name]
         return cls(**known)
+
+
+def parse_stage(text: str) -> tuple[float, float]:
+    """Rate and duration of `500/10s`.
+
+    :raises ValueError: it is written otherwise.
+    """
+    rate, slash, duration = text.partition("/")
+    try:
+        number = float(rate)
+    except ValueError:
+        number = 0.0
+    if not slash or not 0 < number <= MAX_RATE:
+        raise ValueError(f"{text!r} is not a stage: write arrivals per second and a duration, as in 500/10s")
+    return number, parse_positive_duration(duration)
+
+
+def in_stages(config: RunConfig) -> RunConfig:
+    """With the mean rate and the whole duration of its stages, if it has any."""
+    if not config.stages:
+        return config
+    duration = sum(seconds for _, seconds in config.steps)
+    rate = sum(rate * seconds for rate, seconds in config.steps) / duration
+    return replace(config, rate=rate, duration=duration)
 
 
 def warnings(config: RunConfig) -> list[str]:

@@ -9,3 +9,6 @@ THRESHOLD = 4
 CRASHED = 70
 """A defect of this program, as sysexits.h counts it: it says nothing about what was to be judged."""
 INTERRUPTED = 130
+
+GRAVEST_FIRST = (INTERRUPTED, VIOLATED, UNTRUSTED, THRESHOLD, OK)
+"""Of several runs the first of these that one of them had is that of all."""

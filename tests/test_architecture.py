@@ -32,7 +32,7 @@ LAYERS = [
     {"asyncdlock.kinds", "asyncdlock.kinds.shared"},
     {"asyncdlock.kinds.semaphore"},
     {"asyncdlock.client"},
-    {"asyncdlock.reentrant", "asyncdlock._inside"},
+    {"asyncdlock.reentrant", "asyncdlock._inside", "asyncdlock.tracing"},
     {"asyncdlock"},
     {"asyncdlock._child", "asyncdlock._durations"},
     {"asyncdlock.cli"},

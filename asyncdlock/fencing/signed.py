@@ -8,7 +8,10 @@ verifies before it compares. Clients carry the token and cannot make one.
 import base64
 import hashlib
 import hmac
+import os
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
 
 from asyncdlock.errors import LockError
 from asyncdlock.fencing._check import check_fence
@@ -37,6 +40,26 @@ class FenceSigner:
                 raise ValueError(f"secret {name!r} is too short: it takes at least {_LEAST_SECRET} bytes")
         self._secrets = dict(secrets)
         self._newest = list(secrets)[-1]
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """With the secrets of a file: a line for each, `NAME SECRET`, oldest first; `#` begins a comment.
+
+        :raises ValueError: it cannot be read, or is no such file; the message shows no secret.
+        """
+        try:
+            lines = Path(path).read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"the secrets in {os.fspath(path)!r} cannot be read: {error}") from None
+        secrets: dict[str, bytes] = {}
+        for number, line in enumerate(lines, start=1):
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            if len(words) != 2 or words[0] in secrets:
+                raise ValueError(f"line {number} of {os.fspath(path)!r} is not a new NAME and its SECRET")
+            secrets[words[0]] = words[1].encode()
+        return cls(secrets)
 
     def __repr__(self) -> str:
         return f"FenceSigner({', '.join(self._secrets)})"

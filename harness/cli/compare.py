@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `compare`."""
     for name, which in (("before", "A"), ("after", "B")):
         parser.add_argument(
-            name, metavar=which, help="the folder of a run; several runs of one configuration with commas"
+            name,
+            metavar=which,
+            help="the folder of a run, the last one of --repeat for all of them, or several with commas",
         )
     parser.add_argument(
         "--threshold",
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"{len(before)} runs cannot be paired with {len(after)}: name as many on either side"
         )
-    console.print(_table(compare_runs(before, after)))
+    console.print(comparison_table(compare_runs(before, after)))
     failed = False
     for threshold in thresholds:
         for summary in after:
@@ -62,10 +64,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _runs(names: str) -> list[Summary]:
-    return [read_summary(Path(name)) for name in names.split(",")]
+    """Those that are named; the last of several that `--repeat` made stands for all of them."""
+    found = []
+    for folder in map(Path, names.split(",")):
+        summary = read_summary(folder)
+        if summary.repeats is None:
+            found.append(summary)
+        else:
+            found += [read_summary(folder.parent / name) for name in summary.repeats.folders]
+    return found
 
 
-def _table(comparisons: Sequence[Comparison]) -> Table:
+def comparison_table(comparisons: Sequence[Comparison]) -> Table:
+    """Figure by figure: both sides, their ratio, and the answer."""
     table = Table(box=None, padding=(0, 2), header_style="dim")
     for name in ("figure", "A", "B", "B / A", "answer"):
         table.add_column(name, justify="left" if name in ("figure", "answer") else "right", no_wrap=True)

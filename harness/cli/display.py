@@ -64,13 +64,14 @@ class LineDisplay:
         self._printed = progress.elapsed
         counters = progress.counters
         grant = _percentiles(progress, "arrival_to_grant")
+        warming_up = "  warming up" if progress.elapsed < self._config.warmup else ""
         self._console.print(
-            f"{progress.elapsed:6.1f} s  offered {progress.offered_per_s:,.0f}/s  "
+            f"{progress.elapsed:6.1f} s{warming_up}  offered {progress.offered_per_s:,.0f}/s  "
             f"acquired {progress.acquired_per_s:,.0f}/s  queue {progress.waiting:,}+{counters.backlog:,}  "
             f"p50 {grant[0]}  p99 {grant[1]}  stale {counters.stale:,}  "
             f"timed out {counters.timed_out:,}  failed {counters.failed:,}  "
             f"lag p99 {_percentiles(progress, 'schedule_lag')[1]}  "
-            f"left {format_duration(max(0.0, self._config.duration - progress.elapsed))}"
+            f"left {format_duration(max(0.0, self._config.span - progress.elapsed))}"
         )
 
     def close(self) -> None:
@@ -114,10 +115,10 @@ class LiveDisplay:
             Text(f"{counters.stale:,}", style="bold yellow" if counters.stale else ""),
         )
         table.add_row("timed out", f"{counters.timed_out:,}", "failed", f"{counters.failed:,}")
-        left = max(0.0, config.duration - progress.elapsed)
+        left = max(0.0, config.span - progress.elapsed)
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
-            ProgressBar(total=config.duration, completed=min(progress.elapsed, config.duration), width=40),
+            ProgressBar(total=config.span, completed=min(progress.elapsed, config.span), width=40),
             f"{format_duration(left)} left" if left else "finishing what has arrived",
         )
         head = Text(

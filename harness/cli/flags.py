@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import TypeVar
 
-from harness.config import RunConfig
+from harness.config import MAX_RATE, RunConfig, UsageError, in_stages
 from harness.durations import parse_duration, parse_positive_duration
 from harness.judge.thresholds import Threshold
 from harness.load.kinds import Kind
@@ -12,6 +12,7 @@ from harness.load.kinds import Kind
 T = TypeVar("T")
 
 UNLIMITED = "none"
+MAX_CONTENDERS = 1_000_000
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -27,7 +28,7 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def flag(
-    parser: argparse.ArgumentParser, name: str, parse: Callable[[str], object], about: str, **more: object
+    parser: argparse._ActionsContainer, name: str, parse: Callable[[str], object], about: str, **more: object
 ) -> None:
     """One flag whose value is read by `parse`, which says in a sentence what is wrong with it."""
     parser.add_argument(name, type=typed(parse), help=about, **more)  # type: ignore[arg-type]
@@ -43,12 +44,22 @@ def positive_int(text: str) -> int:
     return value
 
 
+def fleet_size(text: str) -> int:
+    value = positive_int(text)
+    if value > MAX_CONTENDERS:
+        raise ValueError(
+            f"{text!r} must be at most {MAX_CONTENDERS}: each takes some 15 kB while it waits; "
+            "a higher --rate makes more load, not more contenders"
+        )
+    return value
+
+
 def positive_rate(text: str) -> float:
     try:
         value = float(text.removesuffix("/s"))
     except ValueError:
         raise ValueError(f"{text!r} is not a rate: write a number of arrivals per second") from None
-    if not 0 < value <= 1e6:
+    if not 0 < value <= MAX_RATE:
         raise ValueError(f"{text!r} must be more than 0 and at most 1000000 arrivals per second")
     return value
 
@@ -96,14 +107,21 @@ def option(text: str) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of a run, grouped as a person thinks of them."""
     # Here and not above: other commands use this module's types, and start no servers.
+    from harness.cli import fault_flags, several_flags
     from harness.servers.catalogue import BACKENDS
 
     default = RunConfig()
 
+    parser.add_argument(
+        "--scenario",
+        metavar="FILE",
+        help="read flags from a TOML file, by their names; what is typed beside it wins",
+    )
+
     load = parser.add_argument_group("load")
     load.add_argument(
         "--contenders",
-        type=typed(positive_int),
+        type=typed(fleet_size),
         default=default.contenders,
         metavar="N",
         help="size of the fleet: at most so many try to lock or hold at once (default %(default)s)",
@@ -156,6 +174,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="repeats the same arrivals and keys (default %(default)s)",
     )
+
+    several_flags.add_to(load)
 
     holder = parser.add_argument_group("what a contender does")
     holder.add_argument(
@@ -236,6 +256,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use the fenced resource at this URL instead of starting one; --fence is then its affair",
     )
 
+    fault_flags.add_to(parser.add_argument_group("what is broken on purpose"))
+
     result = parser.add_argument_group("result")
     result.add_argument(
         "--threshold",
@@ -279,4 +301,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def from_arguments(args: argparse.Namespace) -> RunConfig:
     """:raises UsageError: the flags do not fit together."""
-    return RunConfig.from_json(vars(args))
+    config = RunConfig.from_json(vars(args))
+    default = RunConfig()
+    if config.stages and (config.rate, config.duration) != (default.rate, default.duration):
+        raise UsageError("--stages says how many come for how long: leave out --rate and --duration")
+    return in_stages(config)

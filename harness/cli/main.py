@@ -19,6 +19,7 @@ from typing import NamedTuple, NoReturn
 
 import asyncdlock
 from harness import exits
+from harness.cli.scenario import scenario_words
 from harness.config import UsageError
 
 
@@ -40,6 +41,10 @@ MAIN = Command(
         "python -m harness --fence off --ttl 1s --pause 3s     # two writers, exit code 1",
         "python -m harness --fence on  --ttl 1s --pause 3s     # the same load, made safe by the resource",
         "python -m harness --url redis://127.0.0.1:6379/0 --keys 100000 --key-distribution zipf",
+        "python -m harness --backend redis-queue --fault kill:server@5s+1s --fault partition@10s+2s",
+        "python -m harness --stages 200/5s,1000/5s,5000/5s",
+        "python -m harness --fleet local:4 --backend redis-queue --rate 2000",
+        "python -m harness --scenario nightly.toml --out runs/nightly",
         "python -m harness --threshold 'acquire.p99<50ms' --threshold 'failed==0' --quiet",
     ),
 )
@@ -54,6 +59,20 @@ COMMANDS: Mapping[str, Command] = {
         "Says of two runs, or of two sets of runs, what differs, what does not, and what cannot be told.",
         ("python -m harness compare runs/before runs/after", "python -m harness compare a1,a2,a3 b1,b2,b3"),
     ),
+    "merge": Command(
+        "harness.cli.merge",
+        "Makes one run of the shares that several generators made, and judges it.",
+        ("python -m harness merge runs/share-1 runs/share-2 runs/share-3",),
+    ),
+    "simulate": Command(
+        "harness.cli.simulate",
+        "A deterministic model of queue, hand-off and the server's thread, for loads beyond these machines.",
+        (
+            "python -m harness simulate --hosts 1000 --rtt 1ms --rate 1e6 --keys 100000",
+            "python -m harness simulate --from runs/measured --sweep rtt=0,1ms,10ms,80ms --rate 5000",
+            "python -m harness simulate --from runs/one --against runs/another     # is the model right?",
+        ),
+    ),
     "worker": Command(
         "harness.cli.worker",
         "One worker process: acquires the lock, pauses, works, writes with its fence, releases.",
@@ -63,6 +82,11 @@ COMMANDS: Mapping[str, Command] = {
         "harness.cli.resource",
         "The fenced resource: refuses writes whose fencing token runs backwards.",
         ("python -m harness resource --listen 127.0.0.1:8080 --store sqlite:resource.db",),
+    ),
+    "lower-mark": Command(
+        "harness.cli.lower_mark",
+        "Lowers a mark of the resource that a made-up token has raised.",
+        ("python -m harness lower-mark account:42 --to 35 --store sqlite:resource.db",),
     ),
     "servers": Command("harness.cli.servers", "Starts real lock servers on free ports, without Docker."),
     "gen": Command("harness.cli.gen", "Fills a lock server with many keys, the same ones for the same seed."),
@@ -85,7 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser = _parser("python -m harness", command, epilog=_command_list())
         module = importlib.import_module(command.module)
         module.add_arguments(parser)
-        args = parser.parse_args([*parser.from_environment(os.environ), *words])
+        kept = scenario_words(parser, words)
+        args = parser.parse_args([*kept, *parser.from_environment(os.environ), *words])
         args.argv = words
         result = module.run(args)
         if inspect.iscoroutine(result):

@@ -14,6 +14,7 @@ from pathlib import Path
 from aiohttp import web
 
 from asyncdlock.backend import redact
+from asyncdlock.fencing.signed import FenceSigner
 from harness.config import UsageError
 from harness.durations import parse_positive_duration
 from harness.resource.connections import BoundedServer
@@ -52,6 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     parser.add_argument(
+        "--fence-key",
+        type=_secrets,
+        default=None,
+        metavar="FILE",
+        help="believe only tokens that are signed with a secret of this file, a line NAME SECRET for each",
+    )
+    parser.add_argument(
         "--log",
         choices=["on", "off"],
         default="on",
@@ -59,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--log-rows",
-        type=_positive,
+        type=positive,
         default=None,
         metavar="N",
         help="keep the newest N rows of the log (default: 1000000, and 200000 in memory)",
@@ -73,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-body",
-        type=_positive,
+        type=positive,
         default=MAX_BODY,
         metavar="BYTES",
         help="the largest value (default: %(default)s)",
@@ -88,14 +96,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-connections",
-        type=_positive,
+        type=positive,
         default=MAX_CONNECTIONS,
         metavar="N",
         help="further ones are told to try again; descriptors may bound it lower (default: %(default)s)",
     )
     parser.add_argument(
         "--max-buffered",
-        type=_positive,
+        type=positive,
         default=MAX_BUFFERED,
         metavar="BYTES",
         help="the most that unfinished bodies, and again unread answers, may take together "
@@ -121,8 +129,12 @@ async def run(args: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     try:
         limits = Limits(args.max_body, args.client_timeout, args.max_connections, args.max_buffered)
-        service = Service(store, fencing, store_kind=args.store.partition(":")[0], limits=limits)
-        await _serve(service, limits, address, stop, f"store {redact(args.store)}, fence {args.fence}")
+        kind = args.store.partition(":")[0]
+        service = Service(store, fencing, store_kind=kind, limits=limits, signer=args.fence_key)
+        signed = "" if args.fence_key is None else ", signed tokens only"
+        await _serve(
+            service, limits, address, stop, f"store {redact(args.store)}, fence {args.fence}{signed}"
+        )
     finally:
         await store.aclose()
     return 0
@@ -233,10 +245,17 @@ def _parse_address(text: str) -> tuple[str, int] | Path:
     return match["ipv6"] or match["host"], int(match["port"])
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= MAX_INTEGER):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def _secrets(path: str) -> FenceSigner:
+    try:
+        return FenceSigner.from_file(path)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _duration(text: str) -> float:

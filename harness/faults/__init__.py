@@ -11,6 +11,9 @@
 | a wrong clock | `clock.py` | jumps and rates per server, by libfaketime |
 | a failover that forgets | `promotion.py` | the replica is promoted without what it has not received |
 
+`plan.py` reads and draws what is to break in a run of the main command, `nemesis.py` carries it out;
+`reach.py` gives a client links of its own to every node.
+
 Every fault takes the `FaultJournal` of its run, which receives a `Fault` line with start and end on the
 monotonic clock. Most are `async with` blocks: the fault lasts as long as the body.
 """

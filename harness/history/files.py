@@ -109,7 +109,7 @@ class HistoryWriter(Generic[T]):
 
     def fault(self, fault: Fault) -> None:
         """Append a fault line."""
-        self._line({"fault": fault.name, "at": fault.at, "until": fault.until, **fault.details})
+        self._line(_fault_line(fault))
 
     def value(self, value: Value) -> None:
         """Append what a key held at the end."""
@@ -229,11 +229,11 @@ def _blocks(path: Path, damage: list[str], size: int = 1 << 17) -> Iterator[byte
             damage.append(f"{path.name} breaks off in the middle of its compressed data")
 
 
-def merge(parts: Sequence[Path], into: Path) -> int:
+def merge(parts: Sequence[Path], into: Path, faults: Iterable[Fault] = ()) -> int:
     """Join the files of several processes, one after the other, without decoding the rows.
 
-    The parts must be of one kind; the first one's header counts. Returns the number of rows. The end
-    mark is written only if every part has one, so a killed process stays visible.
+    `faults` are added. The parts must be of one kind; the first one's header counts. Returns the number of
+    rows. The end mark is written only if every part has one, so a killed process stays visible.
 
     :raises HistoryError: a part has no header, or other columns than the first.
     """
@@ -266,9 +266,14 @@ def merge(parts: Sequence[Path], into: Path) -> int:
                 rows += _rows_in(lines)
                 out.writelines(line + b"\n" for line in lines)
             complete = complete and ended and not damage
+        out.writelines(_encode(_fault_line(fault)).encode() + b"\n" for fault in faults)
         if complete:
             out.write(_encode({"end": rows}).encode() + b"\n")
     return rows
+
+
+def _fault_line(fault: Fault) -> dict[str, Any]:
+    return {"fault": fault.name, "at": fault.at, "until": fault.until, **fault.details}
 
 
 def _rows_in(lines: Sequence[bytes]) -> int:

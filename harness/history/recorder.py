@@ -79,13 +79,17 @@ class Interval:
 class Recorder:
     """Collects one process's arrivals. Not thread safe: it belongs to one event loop.
 
-    `origin_ns` is `time.perf_counter_ns()` at the run's start, the zero of every time in a row.
+    `origin_ns` is `time.perf_counter_ns()` at the run's start, the zero of every time in a row. Arrivals
+    that were due in the first `warm_up_ns` are in the history and in nothing else.
     """
 
-    def __init__(self, history: HistoryWriter[Row] | None = None, *, origin_ns: int) -> None:
+    def __init__(
+        self, history: HistoryWriter[Row] | None = None, *, origin_ns: int, warm_up_ns: int = 0
+    ) -> None:
         self.counters = Counters()
         self.history = history
         self._origin_ns = origin_ns
+        self._warm_up_ns = warm_up_ns
         self._pending: deque[Row] = deque()
         self._lags: list[int] = []
         self._connections: list[int] = []
@@ -110,14 +114,17 @@ class Recorder:
         now = (began - self._origin_ns) // INTERVAL_NS
         for values, latency in ((self._lags, "schedule_lag"), (self._connections, "connection")):
             if values:
-                self._interval(now).extend(latency, values)
+                if began - self._origin_ns >= self._warm_up_ns:
+                    self._interval(now).extend(latency, values)
                 values.clear()
         pending = self._pending
         while pending:
             batch = [pending.popleft() for _ in range(min(_SLICE, len(pending)))]
-            self._digest(batch)
             if self.history is not None:
                 self.history.write(batch)
+            if self._warm_up_ns:
+                batch = [row for row in batch if row.intended >= self._warm_up_ns]
+            self._digest(batch)
             if budget_ns is not None and time.perf_counter_ns() - began >= budget_ns:
                 break
         else:
@@ -212,6 +219,8 @@ class Recorder:
                     write(done - row.write_sent)
                 if released is not None:
                     release(released - done)
+            elif row.shared and released is not None and row.releasing is not None:
+                release(released - row.releasing)  # a reader writes nothing
         for interval in self._intervals.values():
             interval.distill()
         self._count(batch)

@@ -4,15 +4,20 @@ One key admits one holder at a time, so its throughput cannot exceed `1 / cycle`
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness.config import RunConfig
 from harness.durations import format_duration
 from harness.judge.cycle import Cycle
+from harness.load.kinds import EXCLUSIVE
 
 _KEPT_UP = 0.99
 _DRAIN_SHARE = 0.05
 _SATURATED = 0.85
+_GAVE_UP = 0.05
+"""The share of arrivals that time out beyond which that is what a reader must hear of."""
+_POLLING = ("redis", "redlock")
+_FEW = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,12 @@ def find_bound(
             f"a load generator process used {busiest:.0%} of a core: the clients were the limit",
             [f"--processes {config.processes + 1}", *_pushed(config)],
         )
+    if config.kind != EXCLUSIVE:
+        return Bound(
+            "holders",
+            f"contenders waited for those who held the lock (--kind {config.kind})",
+            ["do less while holding (--work)", f"--keys {config.keys * 10}"],
+        )
     if cycle.count and cycle.utilisation > _SATURATED:
         return _serial(config, cycle)
     if busiest_key is not None and busiest_key[1].count and busiest_key[1].utilisation > _SATURATED:
@@ -75,6 +86,18 @@ def find_bound(
         "they found out too late that a lock was free",
         _pushed(config),
     )
+
+
+def advised(bound: Bound, config: RunConfig, *, violated: bool, timed_out: int, offered: int) -> Bound:
+    """The bound, with what to try next in the light of how the run came out: the most urgent first."""
+    first = []
+    if violated and not config.fence:
+        first.append("--fence on (the same load, made safe by the resource)")
+    if timed_out > _GAVE_UP * offered:
+        first += _pushed(config)
+        if config.label in _POLLING and config.contenders > _FEW:
+            first.append(f"--contenders {max(config.contenders // 10, _FEW)} (fewer that poll at once)")
+    return replace(bound, next=list(dict.fromkeys([*first, *bound.next])))
 
 
 def _kept_up(config: RunConfig, acquired: int, busiest: float, cycle: Cycle) -> Bound:

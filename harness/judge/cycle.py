@@ -61,7 +61,7 @@ class Cycle:
 
 def measure_cycle(rows: Sequence[Row], seconds: float, patience: float | None = None) -> Cycle:
     """The mean cycle over all keys. `seconds` is the length of the run; see `handoffs` for `patience`."""
-    uses = _uses(rows, patience).values()
+    uses = _uses([row for row in rows if not row.shared], patience).values()
     return sum(uses, _Use()).cycle(seconds, len(uses))
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
+from statistics import NormalDist, fmean, stdev
 from typing import Literal, NamedTuple
 
 from harness.history.distribution import Distribution
@@ -39,6 +39,15 @@ def compare_intervals(first: Interval | None, second: Interval | None) -> Answer
     return "higher" if second[0] > first[1] else "cannot tell"
 
 
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """The 95 % interval of the mean of independent values, by Student's t; `None` with fewer than three."""
+    if len(values) < 3:
+        return None
+    mean = fmean(values)
+    half = _student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return mean - half, mean + half
+
+
 def ratio_interval(first: Sequence[float], second: Sequence[float]) -> Interval | None:
     """The 95 % interval of the mean ratio second / first over paired runs, by Student's t on logarithms.
 
@@ -47,11 +56,9 @@ def ratio_interval(first: Sequence[float], second: Sequence[float]) -> Interval 
     pairs = list(zip(first, second, strict=True))
     if len(pairs) < 3 or any(one <= 0 or other <= 0 for one, other in pairs):
         return None
-    logs = [math.log(other / one) for one, other in pairs]
-    mean = sum(logs) / len(logs)
-    variance = sum((value - mean) ** 2 for value in logs) / (len(logs) - 1)
-    half = _student(len(logs) - 1) * math.sqrt(variance / len(logs))
-    return math.exp(mean - half), math.exp(mean + half)
+    found = mean_interval([math.log(other / one) for one, other in pairs])
+    assert found is not None
+    return math.exp(found[0]), math.exp(found[1])
 
 
 def _student(freedom: int) -> float:

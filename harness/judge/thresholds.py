@@ -89,12 +89,16 @@ class Threshold:
         value = figure(summary, self.metric)
         if value is None:
             return Judgement(str(self), False, None, f"{self}: failed, {self.metric} was not measured")
-        bound = self.bound * summary.arrivals.offered / 100 if self.percent else self.bound
-        passed = _OPERATORS[self.comparison](value, bound)
+        passed = self.holds(value, offered=summary.arrivals.offered)
         shown = self.shown(value)
         return Judgement(
             str(self), passed, value, f"{self}: {'passed' if passed else 'failed'}, it was {shown}", shown
         )
+
+    def holds(self, value: float, *, offered: int) -> bool:
+        """Of a value of this figure, in a run that was offered so many arrivals."""
+        bound = self.bound * offered / 100 if self.percent else self.bound
+        return _OPERATORS[self.comparison](value, bound)
 
     def shown(self, value: float) -> str:
         """A value of this figure, for reading."""

@@ -11,9 +11,9 @@ resource_view.py  the fenced resource, seen from outside; shared_set.py keeps a 
 story.py          the events of a case as lines for a reader; picture.py as a timeline
 """
 
+from harness.faults.reach import Reach, open_reach
 from harness.lab.actor import Actor
 from harness.lab.lab import FENCES, Lab, Plan
-from harness.lab.reach import Reach, open_reach
 from harness.lab.scene import Scene
 from harness.lab.track import Track
 

@@ -10,7 +10,7 @@ from asyncdlock.handle import Handle
 from harness.lab.event import Say
 from harness.lab.track import PATIENCE
 from harness.load.pacer import NANOSECONDS
-from harness.load.writer import FencedWriter
+from harness.resource.client import ResourceClient
 
 
 async def warm(client: LockClient, key: str) -> None:
@@ -31,7 +31,7 @@ class Actor:
     """A client of one lock that is told each step. In this process it serves schedules that need no process
     of their own; in a participant it is what the role is made of."""
 
-    def __init__(self, key: str, client: LockClient, writer: FencedWriter | None, say: Say) -> None:
+    def __init__(self, key: str, client: LockClient, writer: ResourceClient | None, say: Say) -> None:
         self.key = key
         self.client = client
         self.say = say
@@ -90,7 +90,7 @@ class Actor:
         handle = self.handle
         self.say("writing", fence=handle.fence, held=handle.held, body=body)
         reply = await self._writer.put(
-            self.key, fence=handle.fence if fenced else None, owner=handle.owner, body=body.encode()
+            self.key, body.encode(), fence=handle.fence if fenced else None, owner=handle.owner
         )
         self.say(reply.write, fence=handle.fence, seen=reply.seen, error=reply.error)
         return reply.write

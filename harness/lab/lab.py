@@ -19,6 +19,7 @@ from harness.lab.resource_view import ResourceView
 from harness.lab.scene import TIMELINE_FILE, Scene, slug
 from harness.lab.track import NeverHappened
 from harness.report.timeline import draw
+from harness.resource.client import ResourceClient
 from harness.resource.process import Fence, spawn
 from harness.servers.catalogue import INSTALLATIONS, LockServer
 from harness.servers.errors import ServerError, ServerMissing
@@ -63,14 +64,12 @@ class Lab:
         self.say = say
         self.schedule: list[Mapping[str, Any]] = []
         self._stack = contextlib.AsyncExitStack()
-        self._session: aiohttp.ClientSession | None = None
         self._starting: dict[str, asyncio.Task[Any]] = {}
         self._attempts: Counter[str] = Counter()
         self._scenes: dict[str, Scene] = {}
         self.loading = LoadingGate()
 
     async def __aenter__(self) -> "Lab":
-        self._session = await self._stack.enter_async_context(aiohttp.ClientSession())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -79,7 +78,6 @@ class Lab:
         if self._starting:
             await asyncio.wait(self._starting.values())
         await self._stack.aclose()
-        await asyncio.sleep(0)  # aiohttp closes its sockets in the next turn of the loop
 
     def plan(self, **step: Any) -> None:
         """Note a step of the schedule, as it was drawn: it goes into `summary.json`."""
@@ -115,8 +113,9 @@ class Lab:
 
     def view(self, url: str) -> ResourceView:
         """Any resource, seen from outside."""
-        assert self._session is not None
-        return ResourceView(url, self._session)
+        client = ResourceClient(url)
+        self._stack.push_async_callback(client.aclose)
+        return ResourceView(client)
 
     def scene(
         self, name: str, resource: ResourceView | None = None, *, ttl: float, expected: str = "ok"
@@ -206,5 +205,5 @@ async def _attempt(plan: Plan) -> Case:
         return instead(SKIPPED, missing)
     except NeverHappened as error:
         return instead(NOT_SHOWN, error)
-    except (ServerError, LockError, aiohttp.ClientError, OSError, TimeoutError) as error:
+    except (ServerError, LockError, aiohttp.ClientError, OSError) as error:
         return instead(FAILED, error)

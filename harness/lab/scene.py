@@ -24,8 +24,8 @@ from harness.lab.track import Track
 from harness.lab.verdict import Judged, judge
 from harness.lab.worker import worker
 from harness.load.clock import now
-from harness.load.writer import open_writer
 from harness.report.timeline import Panel, draw
+from harness.resource.client import ResourceClient
 
 TIMELINE_FILE = "timeline.svg"
 _READABLE = 5  # participants in one picture
@@ -136,7 +136,7 @@ class Scene:
             client: LockClient = await stack.enter_async_context(asyncdlock.connect(url, **options))
             writer = None
             if self.resource is not None:
-                writer = await stack.enter_async_context(open_writer(self.resource.url))
+                writer = await stack.enter_async_context(ResourceClient(self.resource.url))
             await warm(client, self.key)
             yield Actor(self.key, client, writer, self.say_as(name))
 

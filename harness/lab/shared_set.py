@@ -8,13 +8,11 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
-import aiohttp
-
 from asyncdlock import LockClient, StaleFence
 from harness.lab.actor import Actor
 from harness.lab.event import Say
-from harness.lab.resource_view import CONFLICT, ResourceView, Stored
-from harness.load.writer import Reply
+from harness.lab.resource_view import ResourceView, Stored
+from harness.resource.client import Reply, Unanswered
 from harness.resource.process import Fence
 
 Mode = Literal["none", "writes only", "every operation", "check-and-set"]
@@ -47,7 +45,7 @@ class SharedSet:
         """The set, read under `fence`; without one by somebody who holds nothing and only looks.
 
         :raises StaleFence: the resource has seen a later holder.
-        :raises aiohttp.ClientError, TimeoutError: no reply.
+        :raises Unanswered: no reply.
         """
         # Modes that fence less than everything are told apart by the resource; the token is sent anyway.
         stored = await self._resource.get(key, fence)
@@ -56,7 +54,7 @@ class SharedSet:
     async def write(self, key: str, found: Elements, element: str, *, fence: int, owner: str) -> Reply:
         """Store what was found and one more element. A failure is a `Reply`, never an exception.
 
-        `failed` with the error `CONFLICT`: nothing was stored, read again.
+        With a `conflict` nothing was stored: read again.
         """
         body = json.dumps([*found.names, element]).encode()
         only_if = found.stored if self._mode == "check-and-set" else None
@@ -65,7 +63,7 @@ class SharedSet:
     async def lost(self, key: str, acknowledged: Collection[str]) -> list[str]:
         """The updates that were acknowledged and are not there.
 
-        :raises aiohttp.ClientError, TimeoutError: no reply.
+        :raises Unanswered: no reply.
         """
         return sorted(set(acknowledged) - set((await self.read(key)).names))
 
@@ -93,15 +91,15 @@ class SetHolder(Actor):
             self.refused += 1
             self.say("refused", seen=stale.seen, fence=fence)
             return False
-        except (aiohttp.ClientError, TimeoutError) as error:
-            self.say("failed", error=f"the read came to nothing: {type(error).__name__}")
+        except Unanswered as error:
+            self.say("failed", error=f"the read came to nothing: {error}")
             return False
         return True
 
     async def add(self, element: str) -> None:
         """Add to what was read, as often as the value has changed meanwhile: that is check-and-set.
 
-        :raises aiohttp.ClientError, TimeoutError: it cannot be read again.
+        :raises Unanswered: it cannot be read again.
         """
         handle = self.handle
         while True:
@@ -110,7 +108,7 @@ class SetHolder(Actor):
             reply = await self._shared.write(
                 self.key, self._found, element, fence=handle.fence, owner=handle.owner
             )
-            if reply.error != CONFLICT:
+            if not reply.conflict:
                 break
             self.conflicts += 1
             self._found = await self._shared.read(self.key)

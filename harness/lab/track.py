@@ -126,15 +126,16 @@ def _row(number: int, process: int, track: Track, events: list[Event]) -> Row:
     row = Row(
         number, process, process, track.key, called, dispatched=called, called=called, paused=track.paused
     )
-    owned = False
+    owned = writing = False
     for event in events:
         details = event.details
         row.valid_until = details.get("valid_until", row.valid_until)
         if event.name == "granted":
             row.granted, row.fence, row.owner = event.at, details["fence"], details["owner"]
         elif event.name == "writing":
-            row.write_sent, row.write = event.at, "unknown"
-        elif event.name in _WRITES and row.write == "unknown":
+            row.write_sent, row.write, writing = event.at, "unknown", True
+        elif event.name in _WRITES and writing:
+            writing = False  # what fails from here on is the release
             row.write = cast(WriteOutcome, event.name)
             row.seen = details.get("seen")
             row.error = details.get("error")

@@ -13,7 +13,7 @@ from asyncdlock import AcquireTimeout, LockClient, LockError
 from harness.lab.actor import Actor, warm
 from harness.lab.event import Say
 from harness.lab.forkserver import Channel
-from harness.load.writer import open_writer
+from harness.resource.client import ResourceClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ async def work(job: Job, client: LockClient, say: Say) -> bool:
     async with AsyncExitStack() as stack:
         writer = None
         if job.resource_url is not None:
-            writer = await stack.enter_async_context(open_writer(job.resource_url))
+            writer = await stack.enter_async_context(ResourceClient(job.resource_url))
         actor = Actor(job.key, client, writer, say)
         return all([await _turn(job, actor) for _ in range(job.count)])
 

@@ -184,7 +184,7 @@ def document(config: RunConfig) -> str:
     )
     body = (
         f'<h1>{html.escape(config.label)} <span id="state" class="verdict unknown">running</span></h1>'
-        f'<p>{html.escape(what)}</p><p class="dim"><progress id="bar" max="{config.duration}" value="0">'
+        f'<p>{html.escape(what)}</p><p class="dim"><progress id="bar" max="{config.span}" value="0">'
         '</progress> <span id="elapsed">0 s</span></p>'
         + figures((name, label, "–", "") for name, label in _FIGURES)
         + f'<div class="charts">{pictures}</div>'

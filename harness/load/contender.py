@@ -13,11 +13,12 @@ from asyncdlock.handle import Handle
 from harness.history import Outcome, Row
 from harness.history.rows import body_of
 from harness.load.clock import now
+from harness.load.freezes import Freezes
 from harness.load.kinds import Kind
 from harness.load.pacer import NANOSECONDS
 from harness.load.sections import Sections
-from harness.load.writer import Reply
-from harness.resource.wire import Connection, NotSent
+from harness.resource.client import NotSent, Reply
+from harness.resource.wire import Connection
 
 
 class Writer(Protocol):
@@ -27,7 +28,7 @@ class Writer(Protocol):
 
     async def connect(self) -> Connection: ...
 
-    async def put(self, key: str, *, fence: int, owner: str, body: bytes, on: Connection | None) -> Reply: ...
+    async def put(self, key: str, body: bytes, *, fence: int, owner: str, on: Connection) -> Reply: ...
 
 
 class Arrivals(Protocol):
@@ -66,6 +67,7 @@ class Contenders:
         process: int = 0,
         sections: Sections | None = None,
         kind: Kind = _ALONE,
+        freezes: Freezes | None = None,
         observe_connection: Callable[[int], object] = lambda waited: None,
     ) -> None:
         """`start` is the run's origin on `clock.now()`; durations are seconds.
@@ -86,6 +88,7 @@ class Contenders:
         self._process = process
         self._sections = sections or Sections()
         self._kind = kind
+        self._freezes = freezes or Freezes()
         self._observe_connection = observe_connection
         self.arrivals: Arrivals = _NoArrivals()
         """Asked at each step of a contender for what is due."""
@@ -109,6 +112,8 @@ class Contenders:
         except (LockError, OSError) as error:
             row.outcome, row.error = "failed", _one_line(error)
         finally:
+            if row.paused and row.granted is None:
+                self._freezes.spare(row)
             self._record(row)
 
     def give_up(self, number: int, due: int, outcome: Outcome) -> None:
@@ -125,6 +130,8 @@ class Contenders:
                 return None
         if self._pause_period:
             row.paused = row.id % self._pause_period == 0
+        if at - self._start >= self._freezes.due:
+            self._freezes.choose(row)
         key = row.key
         row.called = at - self._start
         self.waiting += 1
@@ -157,7 +164,7 @@ class Contenders:
         lost: LockLost | None = None
         try:
             if row.paused:
-                await asyncio.sleep(self._pause)
+                await self._freezes.stand_still(row, self._start, self._pause)
             if self._work:
                 await asyncio.sleep(self._work)
             if not row.paused:
@@ -191,13 +198,13 @@ class Contenders:
             row.write_sent = now() - self._start
             row.write = "unknown"  # from here on it may have happened
             reply = await self._writer.put(
-                row.key, fence=handle.fence, owner=handle.owner, body=body_of(row), on=connection
+                row.key, body_of(row), fence=handle.fence, owner=handle.owner, on=connection
             )
         finally:
             sections.writing -= 1
-        row.write, row.seen, row.error = reply
+        row.write, row.seen, row.error = reply.meaning
         at = now()
-        if reply.write in ("accepted", "stale"):
+        if row.write in ("accepted", "stale"):
             row.write_done = at - self._start
         if at >= self.arrivals.due:
             self.arrivals.admit()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import RunConfig, UsageError
+from harness.history import Fault
 from harness.history.distribution import Distribution
 from harness.history.recorder import Counters, Recording
 from harness.live.exposition import Exported
@@ -53,15 +54,15 @@ class Fleet:
     async def __aenter__(self) -> "Fleet":
         """Start the processes; they can load their modules while the servers start."""
         try:
-            for process in range(self._config.processes):
+            for process in self._config.own_processes:
                 self._members.append(await _Member.spawn(process, self._folder))
         except BaseException:
             await self.__aexit__()
             raise
         return self
 
-    async def connect(self, url: str, resource_url: str) -> None:
-        """Wait until each process has reached the lock server.
+    async def connect(self, url: str, resource_url: str, freezes: Sequence[str] = ()) -> None:
+        """Wait until each process has reached the lock server. `freezes` are the planned faults of holders.
 
         :raises UsageError: one of them cannot: no such server, no such TTL, a missing package.
         """
@@ -70,6 +71,7 @@ class Fleet:
             "url": url,
             "resource_url": resource_url,
             "folder": str(self._folder),
+            "freezes": list(freezes),
         }
         for member in self._members:
             member.order(orders | {"process": member.process})
@@ -80,9 +82,9 @@ class Fleet:
         for member in self._members:
             await member.aclose()
 
-    def start(self) -> int:
-        """Give the order to start; returns the run's origin on the monotonic clock."""
-        start = now() + round(_HEAD_START * NANOSECONDS)
+    def start(self, at: int | None = None) -> int:
+        """Give the order to start, at once or `at` a time; returns the origin on the monotonic clock."""
+        start = now() + round(_HEAD_START * NANOSECONDS) if at is None else at
         for member in self._members:
             member.order({"start": start})
         return start
@@ -135,7 +137,9 @@ class Fleet:
             max_loop_lag=max((report["max_loop_lag"] for report in done), default=0.0),
             dropped=sum(report["dropped"] for report in done),
             pauses=[report["pauses"] for report in done],
-            failures=[*died, *(member.failure for member in self._members if member.failure)],
+            failures=[member.failure for member in self._members if member.failure],
+            silence=sorted(died),
+            faults=[Fault(**fault) for report in done for fault in report["faults"]],
         )
 
 

@@ -3,7 +3,7 @@
 The generator has a process to itself, also when there is only one: drawing a display, serving
 metrics or packing a report in the same event loop would make arrivals late. One JSON object a line:
 
-    orders    {"config": …, "url": …, "resource_url": …, "process": 0, "folder": …}
+    orders    {"config": …, "url": …, "resource_url": …, "process": 0, "folder": …, "freezes": []}
     reports   {"ready": …}  or  {"error": "one sentence"}
     orders    {"start": nanoseconds of the monotonic clock}
     reports   {"progress": …}, twice a second
@@ -16,7 +16,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,22 @@ import asyncdlock
 from asyncdlock import LockError
 from asyncdlock._inside import backend_of
 from harness.config import RunConfig
+from harness.faults.plan import FaultSpec
 from harness.history import HistoryWriter, Row
 from harness.history.recorder import Recorder
 from harness.history.rows import BODY
 from harness.live import exposition
 from harness.load import pacer
+from harness.load.background import background
 from harness.load.clock import now
 from harness.load.contender import Contenders
+from harness.load.freezes import Freezes
 from harness.load.keyspace import key_chooser
 from harness.load.kinds import Kind
 from harness.load.pauses import Pauses, spare_the_collector
 from harness.load.runner import Runner
 from harness.load.sections import Sections
-from harness.load.writer import FencedWriter, open_writer
+from harness.resource.client import ResourceClient
 
 REPORT_EVERY = 0.5
 STOP_WITHIN = 1.0
@@ -61,11 +64,12 @@ class Member:
     """One process's share of a run, from its orders to its files."""
 
     def __init__(
-        self, orders: Mapping[str, Any], client: asyncdlock.LockClient, writer: FencedWriter
+        self, orders: Mapping[str, Any], client: asyncdlock.LockClient, writer: ResourceClient
     ) -> None:
         self.config = RunConfig.from_json(orders["config"])
         self.process: int = orders["process"]
         self.folder = Path(orders["folder"])
+        self.freezes = [FaultSpec.parse(text) for text in orders["freezes"]]
         self.client = client
         self.writer = writer
 
@@ -89,25 +93,26 @@ class Member:
             config=config.to_json() | {"body": BODY},
             process=self.process,
         )
-        recorder = Recorder(history, origin_ns=start)
+        recorder = Recorder(history, origin_ns=start, warm_up_ns=round(config.warmup * pacer.NANOSECONDS))
         sections = Sections(self.writer.connections)
-        contenders = self._contenders(recorder, start, sections)
+        freezes = Freezes(self.freezes, self.process, config.all_processes)
+        contenders = self._contenders(recorder, start, sections, freezes)
         runner = Runner(
             contenders.serve,
             contenders.give_up,
-            contenders=_share(config.contenders, self.process, config.processes),
+            contenders=_share(config.contenders, self.process, config.all_processes),
             patience=None if config.timeout is None else round(config.timeout * pacer.NANOSECONDS),
             observe_lag=recorder.lag,
             room=sections.room,
         )
         contenders.arrivals = runner
-        due = pacer.offsets(config.rate, config.duration, arrivals=config.arrivals, seed=config.seed)
-        schedule = pacer.share(due, self.process, config.processes)
+        due = pacer.staged(config.schedule, arrivals=config.arrivals, seed=config.seed)
+        schedule = pacer.share(due, self.process, config.all_processes)
         spare_the_collector()
         cpu = time.process_time()
         commands = self._commands()
         pauses = Pauses()
-        async with _background(
+        async with background(
             recorder.keep_up(), self._report(recorder, runner, contenders, start), pauses.watch()
         ):
             stopper = asyncio.create_task(_stop(stopped, runner))
@@ -126,6 +131,7 @@ class Member:
             "seconds": ended / pacer.NANOSECONDS,
             "expired": runner.expired,
             "dropped": runner.dropped,
+            "faults": [asdict(fault) for fault in freezes.faults],
             "pauses": pauses.to_json(),
             "max_loop_lag": self.client.max_loop_lag,
             "commands": None if commands is None else (self._commands() or 0) - commands,
@@ -136,7 +142,7 @@ class Member:
         count: int | None = getattr(backend_of(self.client), "commands", None)
         return count
 
-    def _contenders(self, recorder: Recorder, start: int, sections: Sections) -> Contenders:
+    def _contenders(self, recorder: Recorder, start: int, sections: Sections, freezes: Freezes) -> Contenders:
         config = self.config
         distribution, _, exponent = config.key_distribution.partition(":")
         return Contenders(
@@ -155,6 +161,7 @@ class Member:
             process=self.process,
             sections=sections,
             kind=Kind.parse(config.kind),
+            freezes=freezes,
             observe_connection=recorder.connection,
         )
 
@@ -211,30 +218,6 @@ async def _stop(stopped: asyncio.Event, runner: Runner) -> None:
     runner.stop()
 
 
-@contextlib.asynccontextmanager
-async def _background(*work: Any) -> AsyncIterator[None]:
-    """Run coroutines beside the body; a failure of one of them ends the body."""
-    body = asyncio.current_task()
-    assert body is not None
-    tasks = [asyncio.create_task(part) for part in work]
-
-    def ended(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            body.cancel()
-
-    for task in tasks:
-        task.add_done_callback(ended)
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
-
-
 def _say(**report: Any) -> None:
     sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()
@@ -257,7 +240,7 @@ async def main() -> None:
     except (ValueError, ImportError) as error:
         _say(error=str(error))
         return
-    async with client, open_writer(orders["resource_url"]) as writer:
+    async with client, ResourceClient(orders["resource_url"]) as writer:
         member = Member(orders, client, writer)
         refusal = Kind.parse(member.config.kind).refusal(client)
         if refusal:
@@ -283,7 +266,7 @@ async def main() -> None:
             orphaned = not await reader.readline()
             stopped.set()
 
-        async with _background(listen()):
+        async with background(listen()):
             try:
                 report = await member.run(start, stopped)
             except OSError as error:

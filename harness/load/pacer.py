@@ -5,7 +5,7 @@ does: arrival *i* has its time before the run starts.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 NANOSECONDS = 1_000_000_000
@@ -26,6 +26,17 @@ def offsets(rate: float, duration: float, *, arrivals: str = "constant", seed: i
     if arrivals == "poisson":
         return _poisson(rate, limit, random.Random(seed))
     raise ValueError(f"unknown kind of arrivals {arrivals!r}: constant or poisson")
+
+
+def staged(
+    stages: Sequence[tuple[float, float]], *, arrivals: str = "constant", seed: int = 0
+) -> Iterator[int]:
+    """Offsets of stages `(rate, duration)` that follow each other; as `offsets` when there is one."""
+    began = 0
+    for number, (rate, duration) in enumerate(stages):
+        for offset in offsets(rate, duration, arrivals=arrivals, seed=seed + number):
+            yield began + offset
+        began += round(duration * NANOSECONDS)
 
 
 def share(due: Iterator[int], process: int, processes: int) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.history import Fault
 from harness.history.recording import Recording
 
 
@@ -29,3 +30,7 @@ class FleetResult:
     """What held each process up: see `harness.load.pauses`."""
     failures: list[str] = field(default_factory=list)
     """One sentence for each process that did not end in good order."""
+    silence: list[str] = field(default_factory=list)
+    """What processes said of a lock server that did not answer them at the end."""
+    faults: list[Fault] = field(default_factory=list)
+    """What the processes did to their own holders, on purpose."""

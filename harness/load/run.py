@@ -15,21 +15,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
+from asyncdlock.backend import redact
 from harness.config import RunConfig, UsageError
-from harness.history import HISTORY_FILE, RESOURCE_FILE, HistoryWriter, Row, load_run, merge
-from harness.history.hlog import write_hlog
+from harness.durations import format_duration
+from harness.faults.plan import faults_of
+from harness.history import HISTORY_FILE, RESOURCE_FILE, Fault, HistoryWriter, Row, load_run, merge
+from harness.history.hlog import HLOG_FILE, write_hlog
 from harness.judge import checkers
+from harness.load.abort import AbortRules
+from harness.load.clock import now
+from harness.load.disturbance import Disturbance, disturbed
 from harness.load.fleet import Fleet, Progress
+from harness.load.pacer import NANOSECONDS
 from harness.load.result import FleetResult
+from harness.load.share import Share, not_judged, write_share
 from harness.load.targets import LockServer, Resource, check_urls, fenced_resource, lock_server
 from harness.report import environment, summary
 from harness.report.html import write_html
-from harness.report.model import Summary
+from harness.report.model import Judgement, Summary
 from harness.report.summary_json import write_summary
 
-HLOG_FILE = "latency.hlog"
 _COLLECT_WITHIN = 15.0
 
 
@@ -52,8 +57,12 @@ async def run_load(
     status: Callable[[str], None] = lambda text: None,
     observe: Callable[[Progress], None] = lambda progress: None,
     interrupted: asyncio.Event | None = None,
+    agree: Callable[[], Awaitable[float]] | None = None,
 ) -> Finished:
     """Run the load that `config` describes and write its folder.
+
+    `agree` is asked, once everything is ready, when the first arrival is due, in seconds since the epoch: for
+    generators that start together.
 
     Setting `interrupted` ends the load early; the files are written all the same. A cancellation
     stops every process that was started and leaves what the load recorded, unmerged and unjudged.
@@ -62,6 +71,8 @@ async def run_load(
     """
     interrupted = interrupted or asyncio.Event()
     await check_urls(config)
+    plan = faults_of(config)
+    killed = any(fault.kind == "kill" and fault.target == "server" for fault in plan)
     folder = make_folder(Path(config.out), config.label)
     started = datetime.now(UTC)
     where = environment.describe()
@@ -71,15 +82,27 @@ async def run_load(
             status(f"starting {'the resource' if config.url else f'{config.label} and the resource'}")
             fleet, server, resource = await _together(
                 stack.enter_async_context(Fleet(config, folder)),
-                stack.enter_async_context(lock_server(config)),
+                stack.enter_async_context(lock_server(config, durable=killed)),
                 stack.enter_async_context(fenced_resource(config)),
             )
-            await fleet.connect(server.url, resource.url)
-            status(f"{config.contenders:,} contenders, {config.rate:g} arrivals/s, {config.duration:g} s")
+            where["lock_server"] = redact(await server.product())
+            disturbance = await stack.enter_async_context(disturbed(config, plan, server, resource))
+            freezes = [str(fault) for fault in plan if fault.target == "holder"]
+            await fleet.connect(disturbance.url, disturbance.resource_url, freezes)
+            status(f"{config.contenders:,} contenders, {config.rate:g} arrivals/s, {config.span:g} s")
             begun = True
-            result = await _load(fleet, observe, interrupted)
+            rules = AbortRules(config.abort_on, warmup=config.warmup)
+            start_at = await agree() if agree is not None else config.start_at
+
+            def look(progress: Progress) -> None:
+                observe(progress)
+                if rules.look(progress):
+                    fleet.stop()
+
+            result = await _load(fleet, disturbance, look, interrupted, start_at)
             status("collecting what the resource decided")
-            failures, reported = await _collect(server, resource, result, folder)
+            failures, reported = await _collect(resource, result, folder)
+            failures += disturbance.unexpected(server, result.silence)
     except BaseException:
         if not begun:
             shutil.rmtree(folder, ignore_errors=True)
@@ -93,9 +116,11 @@ async def run_load(
         command=list(command),
         started=started,
         environment=where,
+        faults=[*result.faults, *disturbance.faults],
         failures=failures,
         reported=reported,
         interrupted=interrupted.is_set(),
+        crossed=rules.crossed,
     )
     return Finished(folder, document)
 
@@ -114,8 +139,16 @@ async def _together(
         raise
 
 
-async def _load(fleet: Fleet, observe: Callable[[Progress], None], interrupted: asyncio.Event) -> FleetResult:
-    start = fleet.start()
+async def _load(
+    fleet: Fleet,
+    disturbance: Disturbance,
+    observe: Callable[[Progress], None],
+    interrupted: asyncio.Event,
+    start_at: float | None,
+) -> FleetResult:
+    wait = None if start_at is None else start_at - time.time()
+    start = fleet.start(None if wait is None else now() + round(wait * NANOSECONDS))
+    disturbance.begin(start)
 
     async def stop_when_interrupted() -> None:
         await interrupted.wait()
@@ -123,26 +156,26 @@ async def _load(fleet: Fleet, observe: Callable[[Progress], None], interrupted: 
 
     stopper = asyncio.create_task(stop_when_interrupted())
     try:
-        return await fleet.finish(start, observe)
+        result = await fleet.finish(start, observe)
+        if wait is not None and wait < 0:
+            result.failures.append(f"it was ready {format_duration(-wait)} after the agreed start")
+        return result
     finally:
         stopper.cancel()
+        await disturbance.end()
 
 
-async def _collect(
-    server: LockServer, resource: Resource, result: FleetResult, folder: Path
-) -> tuple[list[str], int | None]:
+async def _collect(resource: Resource, result: FleetResult, folder: Path) -> tuple[list[str], int | None]:
     """Save the resource's log while it is there; what has died meanwhile, a sentence each."""
     failures = []
     reported = None
-    if server.died():
-        failures.append("the lock server died during the run")
     deadline = time.monotonic() + _COLLECT_WITHIN
     while True:
         try:
             await resource.save_log(folder / RESOURCE_FILE, result.start)
             reported = await resource.stale_rejections()
             break
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        except (OSError, ValueError) as error:
             # It may be starting again: what it has decided is durable, and worth waiting for.
             if resource.died or time.monotonic() > deadline:
                 (folder / RESOURCE_FILE).unlink(missing_ok=True)
@@ -161,13 +194,15 @@ def _judge(
     command: list[str],
     started: datetime,
     environment: dict[str, Any],
+    faults: list[Fault],
     failures: list[str],
     reported: int | None,
     interrupted: bool,
+    crossed: Judgement | None,
 ) -> Summary:
     """Everything after the load: it needs no event loop, and would only hold it up."""
     if result.histories:
-        merge(result.histories, folder / HISTORY_FILE)
+        merge(result.histories, folder / HISTORY_FILE, sorted(faults, key=lambda fault: fault.at))
     else:  # no generator lived long enough to write a line
         HistoryWriter(folder / HISTORY_FILE, Row, origin_ns=result.start, config=config.to_json()).close()
     for part in result.histories:
@@ -181,13 +216,16 @@ def _judge(
         environment=environment,
         fleet=result,
         history=history,
-        checks=checkers.run_checks(history),
+        checks=not_judged(config) if config.is_share else checkers.run_checks(history),
         stale_rejections_reported=reported,
         failures=failures,
         interrupted=interrupted,
+        crossed=crossed,
     )
     write_summary(folder, document)
     write_html(folder)
+    if config.is_share:
+        write_share(Share(folder, config, started, environment, result, failures, reported))
     return document
 
 

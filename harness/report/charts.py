@@ -22,6 +22,15 @@ class Series:
     """The number of a colour; by position when not given, so that pairs can share one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A stretch of the x axis that is set off from the rest."""
+
+    name: str
+    start: float
+    end: float
+
+
 def lines(
     title: str,
     series: Sequence[Series],
@@ -31,6 +40,7 @@ def lines(
     log_x: bool = False,
     log_y: bool = False,
     subtitle: str = "",
+    bands: Sequence[Band] = (),
 ) -> str:
     """Lines with a dot at each point that was measured (up to a hundred; beyond, the line alone)."""
     drawn = frame(
@@ -43,7 +53,7 @@ def lines(
         log_y=log_y,
         subtitle=subtitle,
     )
-    body = []
+    body = [_band(drawn, band) for band in bands]
     for index, one in enumerate(series):
         style = _colour(one, index)
         places = [(drawn.x(x), drawn.y(y)) for x, y in one.points]
@@ -131,6 +141,14 @@ def bars(
     # The x scale of the frame is in places, so that names stand in their middle.
     ticks = [(place + 0.5, label) for place, label in enumerate(groups)]
     return _with_x(drawn, x).draw(body, legend, x_names=ticks)
+
+
+def _band(drawn: Frame, band: Band) -> str:
+    left, right = drawn.x(band.start), drawn.x(band.end)
+    return (
+        f'<rect class="band" x="{left:.1f}" y="{drawn.y.end:.1f}" width="{max(right - left, 2):.1f}" '
+        f'height="{drawn.y.start - drawn.y.end:.1f}">{tooltip(band.name)}</rect>'
+    )
 
 
 def _with_x(drawn: Frame, x: Scale) -> Frame:

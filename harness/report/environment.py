@@ -6,7 +6,17 @@ import sys
 from importlib import metadata
 from typing import Any
 
-_PACKAGES = ("asyncdlock", "redis", "hiredis", "aiohttp", "uvloop", "aetcd", "kazoo")
+_PACKAGES = (
+    "asyncdlock",
+    "redis",
+    "hiredis",
+    "aiohttp",
+    "uvloop",
+    "aetcd",
+    "kazoo",
+    "asyncpg",
+    "sqlalchemy-dlock",
+)
 
 
 def describe() -> dict[str, Any]:
@@ -18,6 +28,7 @@ def describe() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     return {
+        "host": platform.node(),
         "python": platform.python_version(),
         "implementation": sys.implementation.name,
         "system": f"{platform.system()} {platform.release()}",

@@ -6,18 +6,21 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.history import HISTORY_FILE, Row, load
-from harness.judge.checkers.registry import broken_promise
+from harness.history import HISTORY_FILE, History, load, load_run
+from harness.judge.checkers.registry import broken_promise, questions
 from harness.judge.checkers.result import CheckResult
-from harness.report.html_charts import charts_of, holders_of
-from harness.report.html_page import charts, figures, findings, page, section, table, verdict
+from harness.report.html_charts import bands_of, charts_of, holders_of
+from harness.report.html_page import Toned, charts, figures, findings, page, section, table, verdict
 from harness.report.model import Latency, Summary
 from harness.report.summary import TRUST
-from harness.report.summary_json import read_summary, to_json
+from harness.report.summary_json import read_summary
 from harness.report.terminal import LATENCY_NAMES, facts_of, shown
+from harness.report.units import certificate_with_units, described, settings_with_units
+from harness.report.violations import violations_of
 
 HTML_FILE = "report.html"
 CHARTS = "charts"
+_TONES = {"ok": "good", "violated": "bad", "unknown": "doubt"}
 
 _TIMELINE = """<div id="timeline"><canvas tabindex="0" aria-label="who held the key when"></canvas>
 <div class="told">Point at a holder. Wheel or drag to zoom, double click for the whole run.</div>
@@ -25,7 +28,8 @@ _TIMELINE = """<div id="timeline"><canvas tabindex="0" aria-label="who held the 
 <span style="background:var(--hold)"></span>holds
 <span style="background:var(--frozen)"></span>frozen on purpose
 <span style="background:var(--bad)"></span>its write was refused as stale
-<span style="background:var(--doubt)"></span>waiting</p></div>"""
+<span style="background:var(--doubt)"></span>waiting
+<span style="background:var(--bad);opacity:.25"></span>a fault, on purpose</p></div>"""
 
 
 def write_html(run_dir: Path) -> Path:
@@ -37,38 +41,43 @@ def write_html(run_dir: Path) -> Path:
     """
     summary = read_summary(run_dir)
     history = run_dir / HISTORY_FILE
-    rows = load(history).rows if history.is_file() else []
-    pictures = charts_of(rows, summary)
+    found = _history(run_dir, summary) if history.is_file() else History()
+    pictures = charts_of(found.rows, summary)
     if pictures:
         folder = run_dir / CHARTS
         folder.mkdir(exist_ok=True)
         for name, picture in pictures.items():
             (folder / f"{name}.svg").write_text(picture)
     path = run_dir / HTML_FILE
-    path.write_text(_page(summary, rows, pictures))
+    path.write_text(_page(summary, found, pictures))
     return path
 
 
-def _page(summary: Summary, rows: list[Row], pictures: Mapping[str, str]) -> str:
+def _history(run_dir: Path, summary: Summary) -> History:
+    """What the resource decided is wanted only to show who broke a promise."""
+    return load_run(run_dir) if summary.verdict == "violated" else load(run_dir / HISTORY_FILE)
+
+
+def _page(summary: Summary, history: History, pictures: Mapping[str, str]) -> str:
     config = summary.config
     heading = f"{summary.backend.name}: {config.contenders:,} contenders, {config.rate:g} arrivals/s"
     body = [
         f"<h1>{html.escape(heading)} {verdict(summary.verdict)}</h1>",
         f'<p class="dim">{html.escape(summary.started)}</p>',
-        f"<pre>{html.escape(shlex.join(summary.command))}</pre>",
+        f"<p>To repeat it:</p><pre>{html.escape(shlex.join(summary.command))}</pre>",
         findings(_findings(summary)),
         figures(_figures(summary)),
         section("Charts", charts(pictures)),
-        section("Who held the lock", *_timeline(rows)),
+        section("Who held the lock", *_timeline(history, summary)),
         section("Latency", _latencies(summary)),
         section("Result", table((), facts_of(summary))),
         section("Checks", _checks(summary)),
-        section("The generator's certificate", *_certificate(summary)),
-        section("Configuration", table((), config.to_json().items())),
-        section("Environment", table((), summary.environment.items())),
+        section("The generator's certificate", table((), certificate_with_units(summary.certificate))),
+        section("Configuration", table((), settings_with_units(config))),
+        section("Environment", table((), described(summary.environment))),
     ]
     title = f"{heading}, verdict {summary.verdict}"
-    return page(title, "\n".join(body), scripts=["timeline.js"] if rows else [])
+    return page(title, "\n".join(body), scripts=["timeline.js"] if history.rows else [])
 
 
 def _findings(summary: Summary) -> Iterator[tuple[str, str]]:
@@ -76,7 +85,7 @@ def _findings(summary: Summary) -> Iterator[tuple[str, str]]:
     if sentence := broken_promise(summary.checks):
         yield "bad", sentence
     for name, check in summary.checks.items():
-        tone = {"ok": "good", "violated": "bad"}.get(check.verdict, "doubt")
+        tone = _TONES[check.verdict]
         if tone != "good" and name != TRUST:
             for finding in check.findings[:5] or ["no finding was recorded"]:
                 yield tone, f"{name}: {finding}"
@@ -117,13 +126,16 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str, str, object]]:
     yield "stale_rejections", "stale writes refused", f"{stale:,}", stale
 
 
-def _timeline(rows: list[Row]) -> list[str]:
-    data = holders_of(rows)
+def _timeline(history: History, summary: Summary) -> list[str]:
+    violations = violations_of(history, summary)
+    data = holders_of(history.rows, bands_of(summary), violations)
     if not data["rows"]:
         return []
-    note = f"Key {data['key']}, the most wanted one."
+    wanted = "where the first promise was broken: it is shown first" if violations else "the most wanted one"
+    note = f"Key {data['key']}, {wanted}."
     if data["left_out"]:
-        note += f" The first {len(data['rows']):,} holders; {data['left_out']:,} later ones are left out."
+        first = data["before"] + 1
+        note += f" {len(data['rows']):,} holders from number {first:,} on; {data['left_out']:,} are left out."
     # A "<" in a key could end the script element, whatever stands around it.
     encoded = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return [
@@ -144,15 +156,14 @@ def _latencies(summary: Summary) -> str:
 
 
 def _checks(summary: Summary) -> str:
+    asks = {**questions(), TRUST: "The load generator, the lock server and the resource did their part."}
     return table(
-        ("check", "verdict", "findings"),
-        ([name, check.verdict, "\n".join(_said(check))] for name, check in summary.checks.items()),
+        ("check", "verdict", "what it asks", "findings"),
+        (
+            [name, Toned(check.verdict, _TONES[check.verdict]), asks.get(name, ""), "\n".join(_said(check))]
+            for name, check in summary.checks.items()
+        ),
     )
-
-
-def _certificate(summary: Summary) -> list[str]:
-    shown = {name: value for name, value in to_json(summary.certificate).items() if name != "lag_histogram"}
-    return [table((), ((name.replace("_", " "), value) for name, value in shown.items()))]
 
 
 def _said(check: CheckResult) -> list[str]:

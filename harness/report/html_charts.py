@@ -7,8 +7,9 @@ from typing import Any
 
 from harness.history import Row
 from harness.history.distribution import Distribution
-from harness.report.charts import Series, bars, lines, scatter
+from harness.report.charts import Band, Series, bars, lines, scatter
 from harness.report.model import Summary
+from harness.report.violations import Violation
 
 _MS, _S = 1e6, 1e9
 _BINS = 60
@@ -20,11 +21,12 @@ def charts_of(rows: Sequence[Row], summary: Summary) -> dict[str, str]:
     """SVG by name. A run in which nothing was granted has fewer of them."""
     granted = [row for row in rows if row.granted is not None]
     pictures: dict[str, str] = {}
+    bands = bands_of(summary)
     if granted:
         pictures["percentiles"] = _percentiles(granted)
-        pictures["latency"] = _latency(granted)
+        pictures["latency"] = _latency(granted, bands)
     if rows:
-        pictures["throughput"] = _throughput(rows, granted)
+        pictures["throughput"] = _throughput(rows, granted, bands)
         pictures["queue"] = _queue(rows, summary)
     if len(granted) > 1:
         pictures["order"] = _order(granted)
@@ -34,30 +36,65 @@ def charts_of(rows: Sequence[Row], summary: Summary) -> dict[str, str]:
     return pictures
 
 
-def holders_of(rows: Iterable[Row]) -> dict[str, Any]:
-    """The data of the timeline: those who held the most wanted key, in order, a few thousand at most."""
+def bands_of(summary: Summary) -> list[Band]:
+    """Faults, as they are drawn behind everything that has a time."""
+    return [
+        Band(fault.label, fault.at_s, summary.duration_s if fault.until_s is None else fault.until_s)
+        for fault in summary.faults
+    ]
+
+
+def holders_of(
+    rows: Iterable[Row], faults: Sequence[Band] = (), violations: Mapping[int, Violation] | None = None
+) -> dict[str, Any]:
+    """The data of the timeline: those who held one key, in order, a few thousand at most.
+
+    The most wanted key; of a run with `violations` that of the first one, and what happened around it.
+    """
     held = [row for row in rows if row.granted is not None]
     if not held:
-        return {"key": None, "rows": [], "left_out": 0}
-    key = Counter(row.key for row in held).most_common(1)[0][0]
-    chosen = sorted((row for row in held if row.key == key), key=lambda row: row.granted or 0)
+        return {"key": None, "rows": [], "left_out": 0, "before": 0, "faults": [], "focus": None}
+    violations = violations or {}
+    held.sort(key=lambda row: row.granted or 0)
+    decisive = next((row for row in held if row.id in violations), None)
+    key = decisive.key if decisive else Counter(row.key for row in held).most_common(1)[0][0]
+    chosen = [row for row in held if row.key == key]
+    before = max(chosen.index(decisive) - _MOST_HOLDERS // 2, 0) if decisive else 0
     writes = {"accepted": 0, "stale": 1}
     return {
         "key": key,
         "left_out": max(len(chosen) - _MOST_HOLDERS, 0),
+        "before": before,
+        "focus": None if decisive is None else _around(decisive, violations[decisive.id].at),
+        "faults": [[band.name, band.start * 1e3, band.end * 1e3] for band in faults],
         "rows": [
             [
                 round((row.called or row.intended) / _MS, 3),
                 round((row.granted or 0) / _MS, 3),
-                round((row.released or row.write_done or row.granted or 0) / _MS, 3),
+                round(_ended(row) / _MS, 3),
                 row.fence,
                 writes.get(row.write, 2),
                 int(row.paused),
                 row.id,
+                *_broken(violations.get(row.id)),
             ]
-            for row in chosen[:_MOST_HOLDERS]
+            for row in chosen[before : before + _MOST_HOLDERS]
         ],
     }
+
+
+def _broken(violation: Violation | None) -> tuple[str, float | None]:
+    return ("", None) if violation is None else (violation.phrase, round(violation.at / _MS, 3))
+
+
+def _around(row: Row, at: int) -> list[float]:
+    """The decisive moment and a little of this hold on either side of it, in milliseconds."""
+    margin = max((_ended(row) - (row.granted or 0)) / _MS / 4, 5.0)
+    return [max(at / _MS - margin, 0.0), at / _MS + margin]
+
+
+def _ended(row: Row) -> int:
+    return row.released or row.write_done or row.granted or 0
 
 
 def _percentiles(granted: Sequence[Row]) -> str:
@@ -96,7 +133,7 @@ def _percentiles(granted: Sequence[Row]) -> str:
     )
 
 
-def _latency(granted: Sequence[Row]) -> str:
+def _latency(granted: Sequence[Row], faults: Sequence[Band]) -> str:
     step = _step(granted)
     bins: dict[int, list[int]] = {}
     for row in granted:
@@ -112,10 +149,11 @@ def _latency(granted: Sequence[Row]) -> str:
         [Series(name, points) for name, points in series.items()],
         x_label="seconds of the run, by grant",
         y_label="ms from intended arrival to grant",
+        bands=faults,
     )
 
 
-def _throughput(rows: Sequence[Row], granted: Sequence[Row]) -> str:
+def _throughput(rows: Sequence[Row], granted: Sequence[Row], faults: Sequence[Band]) -> str:
     step = _step(rows)
     return lines(
         "Throughput",
@@ -125,6 +163,7 @@ def _throughput(rows: Sequence[Row], granted: Sequence[Row]) -> str:
         ],
         x_label="seconds of the run",
         y_label="per second",
+        bands=faults,
     )
 
 
@@ -142,6 +181,7 @@ def _queue(rows: Sequence[Row], summary: Summary) -> str:
         [Series("due and not yet granted", points)],
         x_label="seconds of the run",
         y_label="arrivals",
+        bands=bands_of(summary),
     )
 
 

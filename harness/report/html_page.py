@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 _ASSETS = Path(__file__).parent / "assets"
 _STYLE_OF_A_CHART = re.compile(r"<style>.*?</style>", re.DOTALL)
@@ -57,6 +58,13 @@ def charts(pictures: Mapping[str, str]) -> str:
     return f'<div class="charts">{"".join(drawn)}</div>' if drawn else ""
 
 
+class Toned(NamedTuple):
+    """A cell that is set off: `good` or `bad`."""
+
+    text: str
+    tone: str
+
+
 def table(head: Iterable[str], rows: Iterable[Iterable[object]], *, numbers: bool = False) -> str:
     """A table; with `numbers` all columns but the first are set flush right."""
     mark = ' class="n"' if numbers else ""
@@ -65,9 +73,15 @@ def table(head: Iterable[str], rows: Iterable[Iterable[object]], *, numbers: boo
     if cells:
         lines.append(f"<tr>{cells}</tr>")
     for row in rows:
-        cells = "".join(f"<td{mark if place else ''}>{words(cell)}</td>" for place, cell in enumerate(row))
+        cells = "".join(_cell(cell, mark if place else "") for place, cell in enumerate(row))
         lines.append(f"<tr>{cells}</tr>")
     return "\n".join([*lines, "</table></div>"])
+
+
+def _cell(cell: object, mark: str) -> str:
+    if isinstance(cell, Toned):
+        return f'<td class="{cell.tone}">{words(cell.text)}</td>'
+    return f"<td{mark}>{words(cell)}</td>"
 
 
 def words(value: object) -> str:

@@ -43,7 +43,7 @@ def _latency(
     whole = Distribution()
     whole.merge(granted)
     whole.add(gave_up)
-    figures = _figures(whole)
+    figures = figures_of(whole)
     shortest = min(gave_up, default=None)
     named = {**{name: getattr(figures, name) for name in _PERCENTS}, "max": figures.max}
     intervals = {name: percentile_interval(whole, percent) for name, percent in _PERCENTS.items()}
@@ -58,13 +58,14 @@ def _latency(
         bounds=tuple(
             name for name, value in named.items() if shortest is not None and value >= _ms(shortest)
         ),
-        granted=_figures(granted) if gave_up else None,
+        granted=figures_of(granted) if gave_up else None,
         early=early,
         min=None if least is None else _ms(least),
     )
 
 
-def _figures(values: Distribution) -> Figures:
+def figures_of(values: Distribution) -> Figures:
+    """Percentiles of nanoseconds, in milliseconds."""
     p50, p90, p99, p999 = map(_ms, values.percentiles(*_PERCENTS.values()))
     return Figures(p50=p50, p90=p90, p99=p99, p999=p999, max=_ms(values.max), count=values.count)
 

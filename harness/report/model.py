@@ -119,6 +119,25 @@ class Pauses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFigures:
+    """One of several generators that made a run together."""
+
+    share: int
+    host: str = ""
+    offered: int = 0
+    acquired: int = 0
+    accepted: int = 0
+    lag_p99_ms: float = 0.0
+    cpu: tuple[float, ...] = ()
+    start_offset_ms: float | None = None
+    """How much later than the first share it began, as the writes of both at the resource tell."""
+    offset_bound_ms: float | None = None
+    """By how much that may be wrong."""
+    missing: str = ""
+    """Why nothing of it is in the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """How far the run's own tools can be trusted."""
 
@@ -139,6 +158,7 @@ class Certificate:
     dropped: int = 0
     cpu: tuple[float, ...] = ()
     cpu_saturated: bool = False
+    machines: tuple[MachineFigures, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +171,55 @@ class Judgement:
     sentence: str
     was: str = ""
     """The figure as a reader wants it: `4.82 ms`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A figure over several runs."""
+
+    mean: float
+    interval: tuple[float, float] | None = field(default=None, metadata=OPTIONAL)
+    """95 % confidence interval of the mean, of three runs or more."""
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeats:
+    """What several runs of one configuration found, in the summary of the last of them."""
+
+    folders: tuple[str, ...]
+    """Of all of them, side by side."""
+    figures: Mapping[str, Spread]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultFigures:
+    """Something that was broken on purpose, in seconds of the run."""
+
+    name: str
+    at_s: float
+    until_s: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """`server crashed (redis 127.0.0.1:6379)`."""
+        return f"{self.name} ({self.details['who']})" if "who" in self.details else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFigures:
+    """One step of a run whose rate changes. Arrivals count in the stage in which they were due."""
+
+    rate: float
+    from_s: float
+    to_s: float
+    offered: int
+    acquired: int
+    throughput_per_s: float
+    arrival_to_grant_ms: Figures = Figures()
+    """Of those who were granted the lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,5 +251,8 @@ class Summary:
     client: Client = Client()
     bound: Bound = field(default_factory=lambda: Bound("nothing", "nothing arrived"))
     errors: Mapping[str, int] = field(default_factory=dict)
+    faults: tuple[FaultFigures, ...] = ()
+    stages: tuple[StageFigures, ...] = ()
     thresholds: tuple[Judgement, ...] = ()
+    repeats: Repeats | None = field(default=None, metadata=OPTIONAL)
     exit_code: int = 0

@@ -7,8 +7,9 @@ from typing import Any
 
 from harness import exits
 from harness.config import RunConfig
-from harness.history import History
-from harness.judge.bounds import find_bound
+from harness.history import Fault, History, Row
+from harness.history.recording import Recording
+from harness.judge.bounds import advised, find_bound
 from harness.judge.checkers.fairness import order_of
 from harness.judge.checkers.registry import verdict_of
 from harness.judge.checkers.result import CheckResult
@@ -22,9 +23,13 @@ from harness.report.model import (
     Backend,
     Client,
     CycleFigures,
+    FaultFigures,
+    Judgement,
+    MachineFigures,
     ResourceFigures,
     Summary,
 )
+from harness.report.stages import stages_of
 
 TRUST = "trust"
 """The check beside those of the history: whether the run's own tools can be believed."""
@@ -45,22 +50,28 @@ def build(
     stale_rejections_reported: int | None,
     failures: Sequence[str],
     interrupted: bool,
+    crossed: Judgement | None = None,
+    machines: Sequence[MachineFigures] = (),
 ) -> Summary:
-    """The whole summary. `failures` are what went wrong with the run itself, a sentence each."""
+    """The whole summary. `failures` are what went wrong with the run itself, a sentence each; `crossed` is
+    the bound that ended it."""
     recording = fleet.recording
-    arrivals = Arrivals(**recording.arrivals(), dropped=fleet.dropped)
-    seconds = fleet.seconds
+    rows = measured(history.rows, config)
+    arrivals = _arrivals(recording, rows, config, fleet.dropped)
+    seconds = max(fleet.seconds - config.warmup, 0.0)
     window = min(config.duration, seconds)
-    drained = sum(row.granted is not None and row.granted > window * _NANOSECONDS for row in history.rows)
-    cycle = measure_cycle(history.rows, seconds, config.timeout)
+    until = (config.warmup + window) * _NANOSECONDS
+    drained = sum(row.granted is not None and row.granted > until for row in rows)
+    cycle = measure_cycle(rows, seconds, config.timeout)
     trust = certificate(
         recording.total["schedule_lag"],
         cpu=fleet.cpu,
-        seconds=seconds,
+        seconds=fleet.seconds,
         dropped=fleet.dropped,
         pauses=fleet.pauses,
         failures=[*failures, *fleet.failures],
     )
+    trust = replace(trust, machines=tuple(machines))
     checks = judged_with_trust(checks, trust.reasons)
     summary = Summary(
         schema=SCHEMA,
@@ -78,14 +89,14 @@ def build(
         duration_s=round(seconds, 3),
         drain_s=round(seconds - window, 3),
         drained=drained,
-        latency_ms=latencies(recording, history.rows, config, seconds),
-        order=order_of(history.rows, patience=config.timeout),
+        latency_ms=latencies(recording, rows, config, fleet.seconds),
+        order=order_of(rows, patience=config.timeout),
         resource=_resource(history, stale_rejections_reported),
         backend=Backend(
             name=config.label,
             capabilities=fleet.capabilities,
             commands=fleet.commands,
-            commands_per_acquire=_per(fleet.commands, arrivals.acquired),
+            commands_per_acquire=_per(fleet.commands, _granted(history.rows)),
         ),
         cycle_s=_cycle(cycle),
         client=Client(
@@ -101,13 +112,43 @@ def build(
             seconds=seconds,
             cpu=fleet.cpu,
             cycle=cycle,
-            busiest_key=busiest_key(history.rows, seconds, config.timeout),
+            busiest_key=busiest_key(rows, seconds, config.timeout),
         ),
         errors=_errors(history),
+        faults=tuple(_fault(fault) for fault in history.faults),
+        stages=stages_of(config, rows),
     )
-    thresholds = tuple(Threshold.parse(text).judge(summary) for text in config.thresholds)
-    summary = replace(summary, thresholds=thresholds)
+    bound = advised(
+        summary.bound,
+        config,
+        violated=summary.verdict == "violated",
+        timed_out=arrivals.timed_out,
+        offered=arrivals.offered,
+    )
+    # Those of a share are the whole run's: see harness.load.merging.
+    wanted = () if config.is_share else config.thresholds
+    thresholds = [Threshold.parse(text).judge(summary) for text in wanted]
+    summary = replace(summary, bound=bound, thresholds=(*thresholds, *([crossed] if crossed else [])))
     return replace(summary, exit_code=exit_code(summary))
+
+
+def measured(rows: Sequence[Row], config: RunConfig) -> Sequence[Row]:
+    """The arrivals that count in figures: those that were due after the warm-up."""
+    if not config.warmup:
+        return rows
+    return [row for row in rows if row.intended >= config.warmup * _NANOSECONDS]
+
+
+def _arrivals(recording: Recording, rows: Sequence[Row], config: RunConfig, dropped: int) -> Arrivals:
+    counted = recording.arrivals()
+    if config.warmup:  # the runner counts them all
+        counted["offered"] = len(rows)
+        counted["dispatched"] = sum(row.dispatched is not None for row in rows)
+    return Arrivals(**counted, dropped=dropped)
+
+
+def _granted(rows: Sequence[Row]) -> int:
+    return sum(row.granted is not None for row in rows)
 
 
 def judged_with_trust(checks: Mapping[str, CheckResult], doubts: Sequence[str]) -> dict[str, CheckResult]:
@@ -122,7 +163,7 @@ def exit_code(summary: Summary) -> int:
         return exits.INTERRUPTED
     if summary.verdict == "violated":
         return exits.VIOLATED
-    if summary.doubts or summary.verdict != "ok":
+    if summary.doubts or (summary.verdict != "ok" and not summary.config.is_share):
         return exits.UNTRUSTED
     if not all(judgement.passed for judgement in summary.thresholds):
         return exits.THRESHOLD
@@ -149,6 +190,13 @@ def _cycle(cycle: Cycle) -> CycleFigures:
 def _errors(history: History) -> dict[str, int]:
     """The most frequent errors of arrivals, and how often each came."""
     return dict(Counter(row.error for row in history.rows if row.error).most_common(_SHOWN_ERRORS))
+
+
+def _fault(fault: Fault) -> FaultFigures:
+    until = None if fault.until is None else round(fault.until / _NANOSECONDS, 3)
+    return FaultFigures(
+        name=fault.name, at_s=round(fault.at / _NANOSECONDS, 3), until_s=until, details=fault.details
+    )
 
 
 def _per(amount: int | None, count: int) -> float | None:

@@ -19,7 +19,7 @@ STYLE = """
 .chart .sub{fill:#59636e;font-size:11px}.chart .ground{fill:#fff}.chart .grid{stroke:#e7ebef}
 .chart .axis{stroke:#afb8c1}.chart path.line{fill:none;stroke-width:2;stroke-linejoin:round}
 .chart .ideal{stroke:#8b949e;stroke-dasharray:5 4;fill:none;stroke-width:1.5}
-.chart .dash{stroke-dasharray:6 4}
+.chart .dash{stroke-dasharray:6 4}.chart .band{fill:#cf222e;fill-opacity:.14}
 .c0{--c:#0969da}.c1{--c:#cf5b00}.c2{--c:#1a7f37}.c3{--c:#8250df}.c4{--c:#bf3989}.c5{--c:#0a8a8a}
 .c6{--c:#9a6700}.c7{--c:#57606a}
 .chart .dot,.chart .bar{fill:var(--c)}.chart .dot{fill-opacity:.75}.chart path.line{stroke:var(--c)}

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +13,7 @@ from harness.durations import format_duration
 from harness.judge.checkers.fairness import Order
 from harness.judge.checkers.registry import broken_promise
 from harness.judge.checkers.result import CheckResult
-from harness.report.model import Latencies, Latency, Summary
+from harness.report.model import FaultFigures, Latencies, Latency, MachineFigures, StageFigures, Summary
 from harness.report.summary import TRUST
 
 _PLAIN_WIDTH = 120
@@ -27,10 +28,10 @@ LATENCY_NAMES = {
 }
 
 
-def make_console() -> Console:
-    """Standard output; wide and plain when it is not a terminal."""
-    plain = not sys.stdout.isatty()
-    return Console(highlight=False, soft_wrap=plain, width=_PLAIN_WIDTH if plain else None)
+def make_console(*, stderr: bool = False) -> Console:
+    """Standard output, or standard error; wide and plain when it is not a terminal."""
+    plain = not (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(highlight=False, soft_wrap=plain, width=_PLAIN_WIDTH if plain else None, stderr=stderr)
 
 
 def print_summary(console: Console, summary: Summary, folder: str) -> None:
@@ -41,7 +42,9 @@ def print_summary(console: Console, summary: Summary, folder: str) -> None:
     console.print(_latencies(summary.latency_ms))
     console.print()
     facts = [*facts_of(summary), ("run", folder)]
+    page = Path(folder) / "report.html"
     if not console.is_terminal:
+        facts.append(("report", str(page)))
         for name, value in facts:
             console.print(f"{name:>12}  {value}", markup=False)
         return
@@ -50,6 +53,7 @@ def print_summary(console: Console, summary: Summary, folder: str) -> None:
     table.add_column(overflow="fold")
     for name, value in facts:
         table.add_row(name, Text(value))
+    table.add_row("report", Text(str(page), style=f"link {page.resolve().as_uri()}"))
     console.print(table)
 
 
@@ -62,6 +66,9 @@ def in_a_line(summary: Summary) -> str:
     """`ok`, or what is wrong: `failed: acquire.p99<1us, was 4.82 ms`."""
     if summary.interrupted:
         return f"interrupted: {summary.verdict} until then"
+    if summary.config.is_share and summary.exit_code == exits.OK:
+        index, count = summary.config.share
+        return f"share {index + 1} of {count}"
     match summary.exit_code:
         case exits.VIOLATED:
             return f"violated: {broken_promise(summary.checks) or _first_finding(summary, 'violated')}"
@@ -87,6 +94,13 @@ def _first_finding(summary: Summary, verdict: str) -> str:
     return found[0] if found else "nothing tells why"
 
 
+_PROMISES = {
+    "exclusive": "no two holders at once",
+    "shared": "no reader beside a writer",
+    "semaphore": "no more holders at once than permits",
+}
+
+
 def _headline(summary: Summary) -> Text:
     verdict = summary.verdict
     text = Text(f"verdict {verdict}", style=_VERDICT_STYLES.get(verdict, ""))
@@ -96,10 +110,11 @@ def _headline(summary: Summary) -> Text:
         if sentence := broken_promise(summary.checks):
             text.append(f" ({sentence})", style="not bold")
     elif verdict == "ok":
-        text.append(
-            ": no two holders at once, no two writers accepted, no fence ran backwards",
-            style="not bold",
-        )
+        promise = _PROMISES[summary.config.kind.partition(":")[0]]
+        text.append(f": {promise}, no two writers accepted, no fence ran backwards", style="not bold")
+        if summary.arrivals.timed_out:
+            share = summary.arrivals.timed_out / max(summary.arrivals.offered, 1)
+            text.append(f"; {share:.1%} of the arrivals timed out", style="not bold yellow")
     elif verdict == "unknown":
         text.append(f": {in_a_line(summary).partition(': ')[2]}", style="not bold")
     if summary.interrupted:
@@ -152,10 +167,16 @@ def facts_of(summary: Summary) -> list[tuple[str, str]]:
             f"{summary.resource.stale_rejections:,} stale ones refused",
         ),
     ]
+    product = [str(summary.environment["lock_server"])] if "lock_server" in summary.environment else []
     if summary.backend.commands_per_acquire is not None:
-        facts.append(("lock server", f"{summary.backend.commands_per_acquire:.2f} commands per acquire"))
+        product.append(f"{summary.backend.commands_per_acquire:.2f} commands per acquire")
+    if product:
+        facts.append(("lock server", ", ".join(product)))
     cpu = ", ".join(f"{share:.0%}" for share in summary.client.cpu)
     facts.append(("generator", f"{cpu or '?'} of a core"))
+    facts += [("generator", machine_in_words(machine)) for machine in summary.certificate.machines]
+    facts += [("stage", _stage(stage)) for stage in summary.stages]
+    facts += [("fault", fault_in_words(fault)) for fault in summary.faults]
     facts += [("finding", finding) for finding in _findings(summary.checks)]
     facts += [("error", f"{count:,} × {error}") for error, count in summary.errors.items()]
     facts += [("do not trust", doubt) for doubt in summary.doubts]
@@ -164,6 +185,36 @@ def facts_of(summary: Summary) -> list[tuple[str, str]]:
     if summary.bound.next:
         facts.append(("try next", "; ".join(summary.bound.next)))
     return facts
+
+
+def fault_in_words(fault: FaultFigures) -> str:
+    """`server crashed (redis 127.0.0.1:6379) at 5 s for 2.1 s`."""
+    lasted = None if fault.until_s is None else fault.until_s - fault.at_s
+    length = " until the end" if lasted is None else f" for {format_duration(lasted)}" if lasted else ""
+    return f"{fault.label} at {format_duration(fault.at_s)}{length}"
+
+
+def machine_in_words(machine: MachineFigures) -> str:
+    """One share of a run, in a line."""
+    name = f"share {machine.share}{f' on {machine.host}' if machine.host else ''}"
+    if machine.missing:
+        return f"{name} is missing: {machine.missing}"
+    clock = "clock not compared"
+    if machine.start_offset_ms is not None and machine.offset_bound_ms is not None:
+        clock = f"began {machine.start_offset_ms:+.3f} ms (± {machine.offset_bound_ms:.3f} ms) from the first"
+    return (
+        f"{name}: {machine.offered:,} offered, {machine.acquired:,} acquired, {machine.accepted:,} accepted; "
+        f"late p99 {format_duration(machine.lag_p99_ms / 1e3)}; {clock}"
+    )
+
+
+def _stage(stage: StageFigures) -> str:
+    waits = stage.arrival_to_grant_ms
+    return (
+        f"{stage.rate:g}/s from {format_duration(stage.from_s)} to {format_duration(stage.to_s)}: "
+        f"{stage.acquired:,} of {stage.offered:,} acquired, {stage.throughput_per_s:,.1f}/s, arrival to "
+        f"grant p50 {format_duration(waits.p50 / 1e3)}, p99 {format_duration(waits.p99 / 1e3)}"
+    )
 
 
 def _throughput(summary: Summary) -> str:

@@ -15,6 +15,7 @@ from harness.lab.forkserver import Channel
 from harness.lab.resource_view import ResourceView
 from harness.lab.shared_set import SharedSet
 from harness.repro.etcd_lock import EtcdLock, EtcdLockFailed
+from harness.resource.client import ResourceClient, Unanswered
 
 _PATIENCE = 20.0
 
@@ -32,6 +33,7 @@ async def _lock_set(spec: Mapping[str, Any], channel: Channel) -> None:
     async with (
         asyncdlock.connect(spec["lock_url"]) as client,
         aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
+        contextlib.AsyncExitStack() as stack,
     ):
         holds: dict[str, Hold] = {
             "etcd": EtcdLock(spec["member_url"], session, ttl=spec["ttl"]).hold,
@@ -41,7 +43,8 @@ async def _lock_set(spec: Mapping[str, Any], channel: Channel) -> None:
         asyncio.get_running_loop().add_reader(channel.fileno(), stop.set)
         adders = []
         for arm in spec["arms"]:
-            shared = SharedSet(ResourceView(arm["resource"], session), arm["mode"])
+            resource = await stack.enter_async_context(ResourceClient(arm["resource"], timeout=_PATIENCE))
+            shared = SharedSet(ResourceView(resource), arm["mode"])
             for number in range(spec["sets"]):
                 key = f"{arm['name']}, set {number}"
                 rng = random.Random(f"{spec['seed']} {spec['process']} {key}")
@@ -87,5 +90,5 @@ async def _add(
             channel.say(reply.write, key=key, element=element)
         except StaleFence:
             channel.say("stale", key=key)
-        except (LockError, EtcdLockFailed, aiohttp.ClientError, TimeoutError):
+        except (LockError, EtcdLockFailed, Unanswered):
             await asyncio.sleep(0.1)

@@ -6,7 +6,7 @@ lock server: a token is all that it is told.
     decision.py   the safety argument, pure
     store.py      what keeps marks and values; memory.py, sqlite.py, postgres.py
     service.py    HTTP; requests.py reads it, answers.py writes it, connections.py and limits.py bound it
-    client.py     whole replies, for those who judge them
+    client.py     the one client, on wire.py: contenders write with it, judges read; reply.py is what it hears
     command.py    `python -m harness resource`
     process.py    the same as a child process
 

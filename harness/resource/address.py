@@ -3,6 +3,8 @@
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+UNIX = "unix:"
+
 
 class Address(NamedTuple):
     """Where a server listens."""
@@ -16,8 +18,8 @@ class Address(NamedTuple):
     @classmethod
     def of(cls, url: str) -> "Address":
         """:raises ValueError: neither `http://…`, `https://…` nor `unix:PATH`."""
-        if url.startswith("unix:"):
-            return cls("localhost", 0, url.removeprefix("unix:"))
+        if url.startswith(UNIX):
+            return cls("localhost", 0, url.removeprefix(UNIX))
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"a URL of the resource begins with http://, https:// or unix:, not {url!r}")

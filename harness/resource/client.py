@@ -1,122 +1,159 @@
-"""The client of the fenced resource: whole replies, whatever their status, for those who judge them.
+"""The client of the fenced resource: contenders write with it, judges read with it.
 
 A guard that turns replies into success and errors is `asyncdlock.fencing.http`; this one shows them.
 """
 
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
-import aiohttp
-from multidict import CIMultiDict, CIMultiDictProxy
-from yarl import URL
+from harness.resource.address import UNIX, Address
+from harness.resource.reply import Meaning, Reply
+from harness.resource.wire import CONNECTIONS, Connection, NoReply, NotSent, Pool, Unanswered
 
-from asyncdlock.fencing.http import OneShotBody
+__all__ = ["LogIncomplete", "NotSent", "Reply", "ResourceClient", "Unanswered", "UnexpectedReply"]
 
-_TIMEOUT = aiohttp.ClientTimeout(total=30.0)
-_UNIX = "unix:"
+TIMEOUT = 10.0
+"""Seconds without a reply after which a request is given up."""
+_LOG_PAGE = 4096
+"""Rows of the log that are asked for at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One reply as it came."""
+class UnexpectedReply(Unanswered):
+    """A reply with another status than the question can have."""
 
-    status: int
-    body: bytes
-    headers: CIMultiDictProxy[str]
 
-    @property
-    def json(self) -> Any:
-        """The document in the body.
-
-        :raises ValueError: it holds none.
-        """
-        if not self.headers.get("Content-Type", "").startswith("application/json"):
-            raise ValueError(f"the reply is no JSON: {self.status} {self.body[:200]!r}")
-        return json.loads(self.body)
-
-    @property
-    def fence(self) -> int:
-        """The fence that the value was written with; 0 if none."""
-        return int(self.headers.get("X-Fence-Token", "0"))
-
-    @property
-    def max_fence(self) -> int:
-        """The highest fence that the resource has seen for the key."""
-        return int(self.headers.get("X-Max-Fence", "0"))
+class LogIncomplete(UnexpectedReply):
+    """Rows that were asked for have been dropped by the log's retention."""
 
 
 class ResourceClient:
-    """Speaks to one resource. Every verb raises `aiohttp.ClientError` or `TimeoutError` without a reply.
+    """Speaks to one resource over kept connections. Belongs to one event loop; use as `async with`.
 
     Nothing is sent twice and no redirect is followed: a reply belongs to the one request that was made.
+    Every verb but `put` raises `Unanswered` where there was no reply, or none that could be used.
     """
 
-    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
-        self.url = "http://localhost" if url.startswith(_UNIX) else url.rstrip("/")
-        self._session = session
+    def __init__(self, url: str, *, connections: int = CONNECTIONS, timeout: float = TIMEOUT) -> None:
+        """At `http://HOST:PORT`, `https://…` or `unix:PATH`. `timeout` seconds bound the wait for a
+        connection, and then the wait for a reply.
 
-    @classmethod
-    @asynccontextmanager
-    async def connect(
-        cls, url: str, *, connections: int = 0, timeout: aiohttp.ClientTimeout = _TIMEOUT
-    ) -> AsyncIterator["ResourceClient"]:
-        """A client of its own `connections` (0: as many as it takes) to `http://HOST:PORT` or `unix:PATH`."""
-        connector: aiohttp.BaseConnector
-        if url.startswith(_UNIX):
-            connector = aiohttp.UnixConnector(url.removeprefix(_UNIX), limit=connections)
-        else:
-            connector = aiohttp.TCPConnector(limit=connections)
-        async with aiohttp.ClientSession(
-            connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
-        ) as session:
-            yield cls(url, session)
+        :raises ValueError: `url` is none of these.
+        """
+        self.url = url.rstrip("/")
+        self.connections = connections
+        """How many requests can be under way at once."""
+        self._pool = Pool(Address.of(url), timeout=timeout, connections=connections)
+        self.take = self._pool.take
+        """A connection for `put`, if one is idle."""
+        parts = urlsplit("http://localhost" if url.startswith(UNIX) else url)
+        authorization = ""
+        if parts.username is not None:
+            words = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            authorization = f"Authorization: Basic {b64encode(words.encode()).decode()}\r\n"
+        self._root = parts.path.rstrip("/")
+        self._common = f" HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n{authorization}"
+        # Most keys come again.
+        self._put_head = lru_cache(maxsize=10_000)(lambda key: self._head("PUT", _path(key)))
+
+    async def __aenter__(self) -> "ResourceClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection; requests in flight get no reply."""
+        await self._pool.aclose()
+
+    @property
+    def idle(self) -> int:
+        """Connections that are open and not in use."""
+        return self._pool.idle
+
+    async def connect(self) -> Connection:
+        """A connection for `put`, opened or waited for.
+
+        :raises NotSent: there is none; nothing was written.
+        """
+        try:
+            return await self._pool.connection()
+        except NotSent as error:
+            raise NotSent(f"no connection to the resource: {error}") from None
 
     async def put(
-        self, key: str, body: bytes | AsyncIterator[bytes] = b"x", *, token: object = None, **headers: object
+        self,
+        key: str,
+        body: bytes = b"x",
+        *,
+        fence: object = None,
+        owner: str | None = None,
+        on: Connection | None = None,
+        **headers: object,
     ) -> Reply:
-        """Write; `if_match='"1"'`, `x_fence_seq=3` and the like become headers."""
-        return await self.send("PUT", _path(key), _headers(token, headers), body)
+        """Write `body` under `fence`, or without one. A failure is a `Reply`, never an exception.
 
-    async def get(self, key: str, *, token: object = None, **headers: object) -> Reply:
-        """Read; with a token, fenced."""
-        return await self.send("GET", _path(key), _headers(token, headers))
+        Without a reply the write is `unknown`: it may have happened. With a connection that was taken for it,
+        the request leaves before anything else runs. `if_match='"1"'`, `x_fence_seq=3` and the like become
+        headers.
+
+        :raises ValueError: `owner` cannot be a header's value.
+        """
+        lines = "" if fence is None else f"X-Fence-Token: {fence}\r\n"
+        if owner is not None:
+            if not (owner.isascii() and owner.isprintable()):
+                raise ValueError(f"an owner is printable ASCII, not {owner!r}")
+            lines += f"X-Fence-Owner: {owner}\r\n"
+        if headers:
+            lines += _lines(_named(headers))
+        request = f"{self._put_head(key)}{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        try:
+            return await (on or self.take() or await self.connect()).exchange(request)
+        except NotSent as error:
+            return Reply(0, missing=Meaning("failed", error=str(error)))
+        except NoReply as error:
+            return Reply(0, missing=Meaning("unknown", error=f"no reply of the resource: {error}"))
+
+    async def get(self, key: str, *, fence: object = None, **headers: object) -> Reply:
+        """Read; with a fence, fenced."""
+        token = {} if fence is None else {"X-Fence-Token": str(fence)}
+        return await self.send("GET", _path(key), token | _named(headers))
 
     async def send(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | AsyncIterator[bytes] | None = None,
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Reply:
-        """One request, the path exactly as given."""
-        data = OneShotBody(body) if isinstance(body, bytes) else body
-        url = URL(self.url + path, encoded=True)
-        async with self._session.request(
-            method, url, headers=headers, data=data, allow_redirects=False
-        ) as reply:
-            return Reply(reply.status, await reply.read(), reply.headers)
+        """One request, the path exactly as given. Not HEAD, whose reply announces a body that never comes."""
+        length = "" if body is None else f"Content-Length: {len(body)}\r\n"
+        head = f"{self._head(method, path)}{_lines(headers or {})}{length}\r\n"
+        connection = self.take() or await self.connect()
+        return await connection.exchange(head.encode() + (body or b""))
 
     async def healthz(self) -> Reply:
         return await self.send("GET", "/healthz")
 
-    async def rows(self, after: int = 0) -> AsyncIterator[dict[str, Any]]:
-        """The rows of the log with a larger `seq`, as they arrive.
+    async def rows(self, after: int = 0, *, whole: bool = True) -> AsyncIterator[dict[str, Any]]:
+        """The rows of the log with a larger `seq`, as they arrive; with `whole`, or none.
 
         :raises LogIncomplete: the first of them have been dropped.
+        :raises UnexpectedReply: it shows no log.
         """
-        async with self._session.get(f"{self.url}/log", params={"after": str(after)}) as reply:
-            reply.raise_for_status()
+        while True:
+            reply = await self._ask(f"/log?after={after}&limit={_LOG_PAGE}")
             oldest = int(reply.headers.get("X-Log-From", "1"))
-            if oldest > after + 1:
+            if whole and oldest > after + 1:
                 raise LogIncomplete(
                     f"the resource's log begins at {oldest}: the rows from {after + 1} are gone"
                 )
-            async for line in reply.content:
-                yield json.loads(line)
+            lines = reply.body.splitlines()
+            for line in lines:
+                row = json.loads(line)
+                after = row["seq"]
+                yield row
+            if len(lines) < _LOG_PAGE:
+                return
 
     async def log(self, after: int = 0) -> list[dict[str, Any]]:
         """As `rows`, all at once."""
@@ -129,26 +166,32 @@ class ResourceClient:
     async def metric(self, name: str) -> float:
         """One sample of /metrics, labels as written there.
 
-        :raises ValueError: there is no such sample.
+        :raises UnexpectedReply: there is no such sample.
         """
-        answer = await self.send("GET", "/metrics")
-        for line in answer.body.decode().splitlines():
+        reply = await self._ask("/metrics")
+        for line in reply.body.decode().splitlines():
             sample, _, value = line.rpartition(" ")
             if sample == name:
                 return float(value)
-        raise ValueError(f"the resource has no metric {name}")
+        raise UnexpectedReply(f"the resource has no metric {name}")
 
+    async def _ask(self, path: str) -> Reply:
+        reply = await self.send("GET", path)
+        if reply.status != 200:
+            raise UnexpectedReply(f"the resource answered {reply.status} to {path}")
+        return reply
 
-class LogIncomplete(ValueError):
-    """Rows that were asked for have been dropped by the log's retention."""
+    def _head(self, method: str, path: str) -> str:
+        return f"{method} {self._root}{path}{self._common}"
 
 
 def _path(key: str) -> str:
     return f"/r/{quote(key, safe='')}"
 
 
-def _headers(token: object, others: Mapping[str, object]) -> CIMultiDict[str]:
-    headers = CIMultiDict({name.replace("_", "-"): str(value) for name, value in others.items()})
-    if token is not None:
-        headers["X-Fence-Token"] = str(token)
-    return headers
+def _named(words: Mapping[str, object]) -> dict[str, str]:
+    return {name.replace("_", "-"): str(value) for name, value in words.items()}
+
+
+def _lines(headers: Mapping[str, str]) -> str:
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])

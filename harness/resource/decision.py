@@ -32,6 +32,14 @@ def raised(mark: Mark, token: int, seq: int) -> Mark | None:
     return Mark(token, seq) if (token, seq) > mark else None
 
 
+def lowered(mark: Mark, token: int) -> Mark:
+    """The mark after an operator has taken back what a holder of a made-up token had raised it to.
+
+    From then on the holder of `token`, and later ones, may write again.
+    """
+    return min(mark, Mark(token, READ))
+
+
 class Fencing(enum.Enum):
     """What the resource enforces. Short of `ON` each mode loses updates, which is its purpose."""
 

@@ -6,7 +6,18 @@ from itertools import islice
 from typing import Any
 
 from harness.load.clock import now
-from harness.resource.decision import READ, Fencing, Outcome, State, Write, is_remembered, judge, raised
+from harness.resource.decision import (
+    READ,
+    Fencing,
+    Mark,
+    Outcome,
+    State,
+    Write,
+    is_remembered,
+    judge,
+    lowered,
+    raised,
+)
 from harness.resource.store import LOG_PAGE, Found, LogRow, Retention, StoreError, Written, log_row
 
 LOG_ROWS = 200_000
@@ -50,6 +61,11 @@ class MemoryStore:
             state = state._replace(mark=mark)
             self._keys[key] = state, body
         return Found(False, state.mark, state.token, state.seq, state.version, body)
+
+    async def lower(self, key: str, token: int) -> Mark:
+        state, body = self._keys.get(key, _NEVER_WRITTEN)
+        self._keys[key] = state._replace(mark=lowered(state.mark, token)), body
+        return state.mark
 
     async def log(self, after: int) -> AsyncIterator[list[LogRow]]:
         while self._log:

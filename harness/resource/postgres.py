@@ -96,6 +96,11 @@ class PostgresStore:
                 return _found(row)
             return Found(stale=True, mark=_found(await connection.fetchrow(sql.VALUE, key)).mark)
 
+    async def lower(self, key: str, token: int) -> Mark:
+        async with self._transaction() as connection:
+            before = await connection.fetchrow(sql.LOWER, key, token, READ)
+            return Mark(*before) if before else _found(await connection.fetchrow(sql.VALUE, key)).mark
+
     async def log(self, after: int) -> AsyncIterator[list[LogRow]]:
         async with self._transaction() as connection:
             # Waits for the writes in flight: their rows may have smaller numbers than visible ones.

@@ -72,6 +72,11 @@ ON CONFLICT (key) DO UPDATE SET
 WHERE excluded.mark_token >= r.mark_token
 RETURNING mark_token, mark_seq, token, seq, version, body
 """
+LOWER = """
+UPDATE resource AS r SET mark_token = $2, mark_seq = $3
+FROM (SELECT key, mark_token, mark_seq FROM resource WHERE key = $1 FOR UPDATE) AS before
+WHERE r.key = before.key AND before.mark_token > $2 RETURNING before.mark_token, before.mark_seq
+"""
 PAGE = """
 SELECT seq, key, token, fence_seq, outcome, seen, version, started, decided, owner, digest
 FROM resource_log WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3

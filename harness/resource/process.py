@@ -6,10 +6,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal
 
-import aiohttp
-
 import harness
-from harness.resource.client import ResourceClient
+from harness.resource.client import ResourceClient, Unanswered
 from harness.servers.ports import free_port
 from harness.servers.server import Server, running
 
@@ -48,9 +46,9 @@ class ResourceProcess(Server):
 
     async def _answers(self) -> bool:
         try:
-            async with ResourceClient.connect(self.url) as client:
+            async with ResourceClient(self.url) as client:
                 return (await client.healthz()).status == 200
-        except aiohttp.ClientError:
+        except Unanswered:
             return False
 
 

@@ -7,6 +7,7 @@ from urllib.parse import unquote_to_bytes
 from aiohttp.http import HttpVersion, HttpVersion10, HttpVersion11
 from multidict import CIMultiDictProxy, istr
 
+from asyncdlock.fencing.signed import FenceSigner, InvalidSignature
 from asyncdlock.types import MAX_KEY_BYTES
 from harness.resource.decision import MAX_INTEGER
 
@@ -66,6 +67,20 @@ def parse_token(headers: Headers) -> int:
     """
     token = _number(headers, FENCE_TOKEN, lowest=1)
     return 0 if token is None else token
+
+
+def parse_signed_token(headers: Headers, key: str, signer: FenceSigner) -> int:
+    """The fencing token, once its signature for `key` was found to be right; 0 if there is none.
+
+    :raises BadRequest: it is not signed, or not for this key.
+    """
+    token = _single(headers, FENCE_TOKEN)
+    if token is None:
+        return 0
+    try:
+        return signer.verify(key, token)
+    except InvalidSignature as error:
+        raise BadRequest(str(error), status=403) from None
 
 
 def parse_seq(headers: Headers) -> int:

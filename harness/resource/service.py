@@ -9,10 +9,11 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
+from asyncdlock.fencing.signed import FenceSigner
 from harness.history.rows import digest
 from harness.load.clock import now
 from harness.resource.answers import JSON, LAST, Answers, encode
-from harness.resource.decision import Fencing, Outcome, Write
+from harness.resource.decision import MAX_INTEGER, Fencing, Outcome, Write
 from harness.resource.limits import Limits
 from harness.resource.metrics import CONTENT_TYPE, Metrics
 from harness.resource.requests import (
@@ -22,11 +23,13 @@ from harness.resource.requests import (
     FENCE_TOKEN,
     MAX_FENCE,
     BadRequest,
+    Headers,
     check_framing,
     parse_expected_version,
     parse_key,
     parse_owner,
     parse_seq,
+    parse_signed_token,
     parse_target,
     parse_token,
 )
@@ -46,10 +49,19 @@ class Service:
     that is a fifth less CPU per request, and the resource must not be what bounds a run.
     """
 
-    def __init__(self, store: Store, fencing: Fencing, *, store_kind: str, limits: Limits) -> None:
+    def __init__(
+        self,
+        store: Store,
+        fencing: Fencing,
+        *,
+        store_kind: str,
+        limits: Limits,
+        signer: FenceSigner | None = None,
+    ) -> None:
         self.answers = Answers(timeout=limits.client_timeout, max_buffered=limits.max_buffered)
         self._store = store
         self._fencing = fencing
+        self._signer = signer
         self._limits = limits
         self._buffered = 0
         self._metrics = Metrics()
@@ -87,7 +99,7 @@ class Service:
         headers = request.headers
         try:
             key = parse_key(encoded_key)
-            token = parse_token(headers)
+            token = self._token(headers, key)
             if not token and self._fencing is not Fencing.OFF:
                 raise BadRequest(f"{FENCE_TOKEN} is missing")
             seq = parse_seq(headers)
@@ -124,7 +136,7 @@ class Service:
         started = now()
         metrics = self._metrics
         key = parse_key(encoded_key)
-        token = parse_token(request.headers)
+        token = self._token(request.headers, key)
         found = await self._store.read(key, token)
         metrics.read_seconds.observe((now() - started) / _NANOSECONDS)
         send = self.answers.json
@@ -147,6 +159,10 @@ class Service:
             return await send(request, _described(key, found, found.body), headers=seen)
         return await self.answers.send(request, found.body, "application/octet-stream", headers=seen)
 
+    def _token(self, headers: Headers, key: str) -> int:
+        signer = self._signer
+        return parse_token(headers) if signer is None else parse_signed_token(headers, key, signer)
+
     async def _other(self, request: web.BaseRequest, path: str, query: str) -> web.StreamResponse:
         if path not in ("/healthz", "/metrics", "/openapi.json", "/log"):
             raise BadRequest(f"no such path: {path[:200]}; a value is at /r/KEY", status=404)
@@ -165,16 +181,17 @@ class Service:
         return await self._log(request, query)
 
     async def _log(self, request: web.BaseRequest, query: str) -> web.StreamResponse:
-        after = _after(query)
+        after, left = _range(query)
         log_from = await self._store.log_from()
         pages = self._store.log(after)
         first = await anext(pages, None)  # a store that fails at once still gets a status
 
         async def lines() -> AsyncIterator[bytes]:
-            page = first
-            while page is not None:
-                yield b"".join(map(_line, page))
-                page = await anext(pages, None)
+            page, rows = first, left
+            while page is not None and rows:
+                yield b"".join(map(_line, page[:rows]))
+                rows -= min(len(page), rows)
+                page = await anext(pages, None) if rows else None
 
         try:
             return await self.answers.stream(
@@ -233,15 +250,17 @@ def _refusal(written: Written, token: int, seq: int | None) -> dict[str, object]
     return answer
 
 
-def _after(query: str) -> int:
-    """The number behind `?after=`; 0 without a query."""
+def _range(query: str) -> tuple[int, int]:
+    """The numbers behind `?after=` and `&limit=`: from the first row, and all of them, unless told."""
+    told = {"after": 0, "limit": MAX_INTEGER}
     pairs = parse_qsl(query[1:], keep_blank_values=True)
-    if not pairs:
-        return 0
-    ((name, text), *more) = pairs
-    if more or name != "after" or not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise BadRequest("the log takes one query, ?after= with the seq of a row, or 0")
-    return int(text)
+    for name, text in pairs:
+        if name not in told or not (text.isascii() and text.isdigit() and len(text) <= 18):
+            raise BadRequest("the log takes ?after= with the seq of a row, or 0, and &limit= with a number")
+        told[name] = int(text)
+    if len(pairs) != len(dict(pairs)):
+        raise BadRequest("after and limit must come once each")
+    return told["after"], told["limit"]
 
 
 def _described(key: str, found: Found, body: bytes) -> dict[str, object]:

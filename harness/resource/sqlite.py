@@ -20,7 +20,18 @@ from urllib.parse import parse_qsl
 
 from harness.load.clock import now
 from harness.resource import sqlite_sql as sql
-from harness.resource.decision import READ, Fencing, Mark, Outcome, State, Write, is_remembered, judge, raised
+from harness.resource.decision import (
+    READ,
+    Fencing,
+    Mark,
+    Outcome,
+    State,
+    Write,
+    is_remembered,
+    judge,
+    lowered,
+    raised,
+)
 from harness.resource.sqlite_file import (
     FileGone,
     FileWatch,
@@ -50,12 +61,17 @@ class _FencedRead(NamedTuple):
     token: int
 
 
+class _Lowering(NamedTuple):
+    key: str
+    token: int
+
+
 class _Check(NamedTuple):
     """Nothing but a write."""
 
 
-_Operation: TypeAlias = Write | _FencedRead | _Check
-_Answer: TypeAlias = Written | Found | None
+_Operation: TypeAlias = Write | _FencedRead | _Lowering | _Check
+_Answer: TypeAlias = Written | Found | Mark | None
 _Batch: TypeAlias = list[tuple[_Operation, asyncio.Future[_Answer]]]
 
 
@@ -102,6 +118,11 @@ class SqliteStore:
             return _found(self._reader, key)
         except sqlite3.Error as error:
             raise self._failure(error) from error
+
+    async def lower(self, key: str, token: int) -> Mark:
+        before = await self._decided(_Lowering(key, token))
+        assert isinstance(before, Mark)
+        return before
 
     async def log(self, after: int) -> AsyncIterator[list[LogRow]]:
         while True:
@@ -155,7 +176,8 @@ class SqliteStore:
             self._wanted.clear()
             while self._queue:
                 await self._process(self._next_batch())
-                await asyncio.sleep(0)
+                if self._queue:  # too much for one transaction: others have their turn in between
+                    await asyncio.sleep(0)
 
     def _next_batch(self) -> _Batch:
         size = 0
@@ -224,6 +246,9 @@ class SqliteStore:
             if isinstance(operation, _FencedRead):
                 answers.append(self._read(operation))
                 continue
+            if isinstance(operation, _Lowering):
+                answers.append(self._lower(operation))
+                continue
             if isinstance(operation, _Check):
                 execute(sql.CHECK)
                 answers.append(None)
@@ -261,6 +286,11 @@ class SqliteStore:
         if mark != found.mark:
             self._writer.execute(sql.RAISE, (read.key, *mark))
         return found._replace(mark=mark)
+
+    def _lower(self, lowering: _Lowering) -> Mark:
+        before = _found(self._writer, lowering.key).mark
+        self._writer.execute(sql.RAISE, (lowering.key, *lowered(before, lowering.token)))
+        return before
 
     def _checkpoint(self) -> None:
         # Between two batches nobody writes, so that it reaches the end and the log starts over. If

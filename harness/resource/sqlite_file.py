@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -69,7 +70,7 @@ class FileWatch:
     def __init__(self, path: str) -> None:
         database = Path(path).absolute()
         changes = Path(f"{database.resolve()}-wal")  # SQLite follows links first
-        self._files = {file: _identity(file) for file in (database, changes)}
+        self._files = {file: _identity(file) for file in (str(database), str(changes))}
 
     def check(self) -> None:
         """:raises FileGone: one of them was deleted or replaced."""
@@ -79,13 +80,13 @@ class FileWatch:
                 continue
             if known is not None:
                 what = "deleted" if found is None else "replaced"
-                raise FileGone(f"{file.name} was {what} under the running resource")
+                raise FileGone(f"{Path(file).name} was {what} under the running resource")
             self._files[file] = found
 
 
-def _identity(file: Path) -> _Identity | None:
+def _identity(file: str) -> _Identity | None:
     try:
-        found = file.stat()
+        found = os.stat(file)  # noqa: PTH116 - Path.stat takes twice as long
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino

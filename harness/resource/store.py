@@ -107,6 +107,10 @@ class Store(Protocol):
         """The value. With a `token` other than 0, raise the mark first or find it stale."""
         ...
 
+    async def lower(self, key: str, token: int) -> Mark:
+        """Let the holder of `token` in again, by an operator's decision; the mark as it was before."""
+        ...
+
     def log(self, after: int) -> AsyncIterator[list[LogRow]]:
         """The rows with a larger `seq`, in order, in pages of `LOG_PAGE`."""
         ...

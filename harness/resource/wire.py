@@ -8,36 +8,34 @@ cookies and no second tries: what was sent was sent once.
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable
+from functools import partial
 from time import monotonic
-from typing import NamedTuple, cast
+from typing import cast
 
 import httptools
 
 from harness.resource.address import Address
+from harness.resource.reply import Reply
 
 CONNECTIONS = 256
 """The most that one pool keeps open."""
 IDLE_LIMIT = 15.0
 """Seconds after which an unused connection is not used again. Servers close theirs later, aiohttp's
 after 75 s: a request that meets the closing half-way has no known outcome."""
-MAX_REPLY = 1 << 16
+MAX_REPLY = 1 << 24
 """Bytes of a reply beyond which it is not read on."""
 
 
-class NotSent(Exception):
+class Unanswered(OSError):
+    """There is no reply that could be used: one sentence that says why."""
+
+
+class NotSent(Unanswered):
     """No byte of the request has left: it certainly was not carried out."""
 
 
-class NoReply(Exception):
+class NoReply(Unanswered):
     """The request was sent and no whole reply came: it may have been carried out."""
-
-
-class Response(NamedTuple):
-    """A whole reply."""
-
-    status: int
-    body: bytes
 
 
 class Connection(asyncio.Protocol):
@@ -47,15 +45,17 @@ class Connection(asyncio.Protocol):
         self._pool = pool
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[Response] | None = None
+        self._waiter: asyncio.Future[Reply] | None = None
         self._received = 0
-        self._body = b""
+        self._head = b""
+        """The first of what was received: it holds the headers."""
+        self._body: list[bytes] = []
         self._status = 0
         """Of a reply that has come in whole; 0 until then."""
         self._keep = False
         self.last_used = monotonic()
 
-    async def exchange(self, request: bytes) -> Response:
+    async def exchange(self, request: bytes) -> Reply:
         """Send `request` before anything else runs, and wait for its reply.
 
         The connection then belongs to the pool again, or is closed. A cancellation closes it; the
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             raise NotSent("the connection has been closed")
         pool = self._pool
-        waiter: asyncio.Future[Response] = pool.loop.create_future()
+        waiter: asyncio.Future[Reply] = pool.loop.create_future()
         self._waiter = waiter
         self.last_used = at = monotonic()
         pool.expect_reply(self, at)
@@ -113,6 +113,8 @@ class Connection(asyncio.Protocol):
         if self._waiter is None:
             self.abort()  # nobody asked: it must not be taken for the reply to the next request
             return
+        if not self._received or b"\r\n\r\n" not in self._head:
+            self._head = self._head + data if self._received else data
         self._received += len(data)
         if self._received > MAX_REPLY:
             self.fail(f"the reply is longer than {MAX_REPLY} bytes")
@@ -129,12 +131,12 @@ class Connection(asyncio.Protocol):
 
     def _replied(self) -> None:
         waiter, self._waiter = self._waiter, None
-        response = Response(self._status, self._body)
+        reply = Reply(self._status, b"".join(self._body), self._head)
         self._received = self._status = 0
-        self._body = b""
+        self._body.clear()
         self._pool.reply_over(self)
         if waiter is not None and not waiter.done():
-            waiter.set_result(response)
+            waiter.set_result(reply)
         if self._keep:
             self._pool.give_back(self)
         else:
@@ -144,14 +146,16 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         if not self._status:
-            self._body += body
+            self._body.append(body)
 
     def on_message_complete(self) -> None:
         if self._status:
             self._keep = False  # more than was asked for: the first counts, the rest goes
             return
         status = self._parser.get_status_code()
-        if status >= 200:  # below are remarks on the way to the reply
+        if status < 200:  # a remark on the way to the reply
+            self._received = 0
+        else:
             self._status = status
             # To be asked now: the parser forgets it when it goes on to the next message.
             self._keep = self._parser.should_keep_alive()
@@ -232,7 +236,7 @@ class Pool:
 
     async def _dial(self) -> Connection:
         address = self._address
-        factory: Callable[[], Connection] = lambda: Connection(self)  # noqa: E731
+        factory = partial(Connection, self)
         self._opening += 1
         try:
             if address.path is not None:
@@ -240,7 +244,7 @@ class Pool:
             tls = ssl.create_default_context() if address.tls else None
             return (await self.loop.create_connection(factory, address.host, address.port, ssl=tls))[1]
         except BaseException:
-            self._wake_one()
+            self._pass_on(None)
             raise
         finally:
             self._opening -= 1
@@ -256,7 +260,7 @@ class Pool:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        self._wake_one()
+        self._pass_on(None)  # there is room for another
 
     def give_back(self, connection: Connection) -> None:
         """It is idle: for whoever has waited longest, or for later."""
@@ -273,12 +277,8 @@ class Pool:
     def reply_over(self, connection: Connection) -> None:
         self._expecting.pop(connection, None)
 
-    def _wake_one(self) -> None:
-        """There is room for another connection: whoever has waited longest may open it."""
-        if self._wanted:
-            self._pass_on(None)
-
     def _pass_on(self, connection: Connection | None) -> None:
+        """Give it to whoever has waited longest; without one, that one may open another."""
         while self._wanted:
             wanted = self._wanted.popleft()
             if not wanted.done():

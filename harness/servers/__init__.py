@@ -13,6 +13,7 @@ Nothing outlives the process that started it, whether that ends normally, by Ctr
 from harness.servers.errors import PortTaken, ServerError, ServerFailed, ServerMissing
 from harness.servers.etcd_cluster import EtcdCluster, EtcdNode, etcd
 from harness.servers.group import Group
+from harness.servers.pgbouncer_node import PooledPostgres, pgbouncer
 from harness.servers.postgres_node import PostgresNode, postgres
 from harness.servers.redis_groups import RedisNodes, ReplicatedRedis, redis_nodes, redis_replicated
 from harness.servers.redis_node import RedisNode, redis
@@ -25,6 +26,7 @@ __all__ = [
     "EtcdCluster",
     "EtcdNode",
     "Group",
+    "PooledPostgres",
     "PortTaken",
     "PostgresNode",
     "RedisCluster",
@@ -39,6 +41,7 @@ __all__ = [
     "ZooKeeperEnsemble",
     "ZooKeeperNode",
     "etcd",
+    "pgbouncer",
     "postgres",
     "redis",
     "redis_cluster",

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from harness.servers.etcd_cluster import etcd
+from harness.servers.pgbouncer_node import pgbouncer
+from harness.servers.postgres_node import postgres
 from harness.servers.redis_groups import redis_nodes, redis_replicated
 from harness.servers.redis_node import redis
 from harness.servers.redis_sentinels import redis_sentinel
@@ -33,9 +35,19 @@ class LockServer:
     url: str
     nodes: Sequence[Server] = ()
 
-    def died(self) -> bool:
-        """Whether one of its processes has ended."""
-        return any(not node.running for node in self.nodes)
+    async def product(self) -> str:
+        """What its nodes say that they are: `5 × Valkey 9.1.0`; of one that was there before, the address.
+
+        :raises OSError: a node does not answer.
+        """
+        if not self.nodes:
+            return self.url
+        product = await self.nodes[0].product()
+        return product if len(self.nodes) == 1 else f"{len(self.nodes)} × {product}"
+
+    def dead(self) -> list[Server]:
+        """Its processes that have ended."""
+        return [node for node in self.nodes if not node.running]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +130,12 @@ _ALL = (
         ranked=True,
         impatience=("connect_timeout=1",),
     ),
+    Installation(
+        name="postgres",
+        about="one PostgreSQL",
+        build=postgres,
+        impatience=("request_timeout=1", "connect_timeout=1"),
+    ),
     Installation(name="memory", about="no server: locks within one process", build=None),
     Installation(
         name="replicated", about="a Redis primary and a replica", build=redis_replicated, backend=False
@@ -129,6 +147,7 @@ _ALL = (
         backend=False,
     ),
     Installation(name="cluster", about="a Redis Cluster of three shards", build=redis_cluster, backend=False),
+    Installation(name="pgbouncer", about="PostgreSQL behind PgBouncer", build=pgbouncer, backend=False),
     Installation(name="etcd3", about="three etcd members", build=lambda: etcd(3), backend=False),
     Installation(name="zookeeper3", about="three ZooKeepers", build=lambda: zookeeper(3), backend=False),
 )

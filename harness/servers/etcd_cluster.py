@@ -85,6 +85,9 @@ class EtcdNode(Peer):
             return False
         return bool(status["header"]["member_id"] == status.get("leader"))
 
+    async def product(self) -> str:
+        return f"etcd {(await self.call('maintenance/status'))['version']}"
+
     async def _answers(self) -> bool:
         try:
             async with aiohttp.ClientSession() as session, session.get(f"{self._health_url}/health") as reply:

@@ -65,7 +65,7 @@ class PostgresNode(Server):
         self.settings = dict(settings or {})
         self._as_other_user: list[str] = []
         if os.geteuid() == 0:
-            self._as_other_user = _other_user(self.folder)
+            self._as_other_user = other_user(self.folder)
 
     @property
     def url(self) -> str:
@@ -127,13 +127,18 @@ class PostgresNode(Server):
 
     async def _answers(self) -> bool:
         """Does it let a session begin? While it starts or recovers, it answers with an error."""
-        reader, writer = await asyncio.open_connection(self.host, self.port)
-        try:
-            words = f"user\0{_USER}\0database\0postgres\0\0".encode()
-            writer.write(struct.pack(">II", 8 + len(words), _PROTOCOL_3) + words)
-            return await reader.read(1) == b"R"
-        finally:
-            writer.close()
+        return await lets_in(self.host, self.port)
+
+
+async def lets_in(host: str, port: int) -> bool:
+    """Whether a session may begin there."""
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        words = f"user\0{_USER}\0database\0postgres\0\0".encode()
+        writer.write(struct.pack(">II", 8 + len(words), _PROTOCOL_3) + words)
+        return await reader.read(1) == b"R"
+    finally:
+        writer.close()
 
 
 def _account() -> pwd.struct_passwd:
@@ -145,7 +150,7 @@ def _account() -> pwd.struct_passwd:
     )
 
 
-def _other_user(folder: Path) -> list[str]:
+def other_user(folder: Path) -> list[str]:
     """What to put before a command so that another user runs it, in a folder that becomes theirs."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:

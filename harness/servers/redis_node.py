@@ -155,6 +155,11 @@ class RedisNode(Server):
         except TimeoutError:
             raise ServerFailed(self._obituary(f"took too long: {what}")) from None
 
+    async def product(self) -> str:
+        info = await self.command("INFO")
+        name = str(info.get("server_name", "redis"))
+        return f"{name.capitalize()} {info.get(f'{name}_version', info['redis_version'])}"
+
     async def _answers(self) -> bool:
         try:
             info = await self.command("INFO")

@@ -65,6 +65,13 @@ class Server(ABC):
         """Itself: a single server can stand wherever a group can."""
         return [self]
 
+    async def product(self) -> str:
+        """Its name and version, as it says itself; empty when it does not.
+
+        :raises OSError: it does not answer.
+        """
+        return ""
+
     def check(self) -> None:
         """Do nothing while it runs.
 

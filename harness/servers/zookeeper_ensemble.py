@@ -67,6 +67,10 @@ class ZooKeeperNode(Peer):
                 return line.removeprefix("Mode: ")
         return ""
 
+    async def product(self) -> str:
+        first, _, _ = (await self._ask("srvr")).partition("-")
+        return first.replace("Zookeeper version:", "ZooKeeper")
+
     async def is_leader(self) -> bool:
         try:
             async with asyncio.timeout(1.0):

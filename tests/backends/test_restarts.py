@@ -1,4 +1,4 @@
-"""A server that is killed (kill -9) and started again on its data: etcd and ZooKeeper, by the same rules."""
+"""A server that is killed (kill -9) and started again on its data: all that keep it, by the same rules."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -9,8 +9,9 @@ import pytest
 
 from asyncdlock import BackendError, Handle, LockClient, LockLost, connect
 from harness import servers
-from harness.servers import EtcdCluster, ZooKeeperEnsemble
+from harness.servers import EtcdCluster, PostgresNode, Server, ZooKeeperEnsemble
 from tests.backends.etcd_probe import Probe
+from tests.backends.postgres_probe import claims
 from tests.backends.support import until
 from tests.backends.zookeeper_probe import kazoo_client, queue_of, watched_paths
 
@@ -20,8 +21,8 @@ pytestmark = pytest.mark.faults
 class Restartable(ABC):
     """One server, and what it knows of our locks."""
 
-    def __init__(self, group: EtcdCluster | ZooKeeperEnsemble) -> None:
-        self._server = group[0]
+    def __init__(self, group: EtcdCluster | ZooKeeperEnsemble | PostgresNode) -> None:
+        self._server: Server = group.nodes[0]
         self.url = group.url
 
     def kill(self) -> None:
@@ -52,6 +53,11 @@ class Etcd(Restartable):
         return places + leases + ["watch"] * await self._probe.watchers()
 
 
+class Postgres(Restartable):
+    async def left(self, key: str) -> list[str]:
+        return [f"{key}/{owner}" for owner in await claims(self.url, key)]
+
+
 class ZooKeeper(Restartable):
     async def left(self, key: str) -> list[str]:
         return await asyncio.to_thread(self._look, key)
@@ -67,12 +73,15 @@ async def running(kind: str) -> AsyncIterator[Restartable]:
         # The system's: the wheel's 3.5.1 must not be killed and trusted (etcd #13766).
         async with servers.etcd(flavour="system", heartbeat_ms=50, election_ms=500) as cluster:
             yield Etcd(cluster)
+    elif kind == "postgres":
+        async with servers.postgres() as node:
+            yield Postgres(node)
     else:
         async with servers.zookeeper() as ensemble:
             yield ZooKeeper(ensemble)
 
 
-@pytest.fixture(params=["etcd", "zookeeper"])
+@pytest.fixture(params=["etcd", "zookeeper", "postgres"])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[Restartable]:
     async with running(request.param) as server:
         yield server
@@ -124,6 +133,36 @@ async def test_a_lease_survives_a_restart_and_those_who_wait_keep_waiting(
         assert held.fence < next_one.fence < last.fence
         assert await last.release() is True
     assert await server.left(key) == []
+
+
+async def test_readers_and_permits_survive_a_restart(server: Restartable, key: str) -> None:
+    """The writer behind the readers and the third of two permits go on waiting, and are served in the end."""
+    async with connect(server.url) as one, connect(server.url) as two:
+        readers = [await locks.acquire(key, ttl=20.0, shared=True) for locks in (one, two)]
+        writer = asyncio.create_task(two.acquire(key, ttl=20.0))
+        await server.waits(key, 3)
+        pool = f"{key}-pool"
+        permits = [await locks.semaphore(pool, permits=2).acquire(ttl=20.0) for locks in (one, two)]
+        third = asyncio.create_task(one.semaphore(pool, permits=2).acquire(ttl=20.0))
+        await server.waits(pool, 3)
+
+        server.kill()
+        await server.start()
+
+        for handle in (*readers, *permits):
+            await until(lambda handle=handle: renewed(handle), "the lease is confirmed again")  # type: ignore[misc]
+        assert not writer.done()
+        assert not third.done()
+        async with asyncio.timeout(60):
+            await give_back(permits[0])
+            await give_back(await third)
+            await give_back(permits[1])
+            for reader in readers:
+                await give_back(reader)
+            last = await writer
+        assert last.fence > max(reader.fence for reader in readers)
+        assert await last.release() is True
+    await until(lambda: nothing_left(server, key), "nothing is left")
 
 
 async def test_a_lease_that_ends_while_the_server_is_away_is_reported_lost(

@@ -102,3 +102,27 @@ async def test_the_report_of_an_experiment_shows_its_answer_and_its_charts(tmp_p
         colour = await page.evaluate("getComputedStyle(document.querySelector('path.line')).stroke")
         assert colour not in ("none", ""), "the style sheet reached the picture"
         assert await page.evaluate("document.querySelector('table td:last-child').textContent") == "12.5"
+
+
+async def test_a_violation_is_red_where_it_happened_and_the_page_begins_there(tmp_path: Path) -> None:
+    config = RunConfig(
+        fence=False, ttl=0.3, pause=1.0, contenders=60, rate=60, duration=1.5, out=str(tmp_path / "runs")
+    )
+    finished = await run_load(config)
+    assert finished.summary.verdict == "violated"
+    async with browser(tmp_path) as page:
+        await page.open((finished.folder / "report.html").as_uri())
+        assert page.errors == []
+        told = json.loads(await page.evaluate("JSON.stringify(document.getElementById('timeline').dataset)"))
+        assert int(told["violations"]) >= 1
+        assert 0 < float(told["from"]) < float(told["to"])
+        red = await page.evaluate(
+            "(c => { const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0"
+            ";for (let i = 0; i < d.length; i += 4) n += d[i] > 190 && d[i+1] < 60 && d[i+2] < 70; return n})"
+            "(document.querySelector('#timeline canvas'))"
+        )
+        assert red > 1000, "red where it happened"
+        clipped = await page.evaluate(
+            "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+        )
+        assert clipped == 0, "tables wrap, nothing is hidden at their right"

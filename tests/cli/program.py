@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,8 +67,9 @@ class Program:
         return psutil.Process(self.child.pid).children(recursive=True)
 
     def folder(self) -> Path:
-        """The run's folder, from the last line that names it."""
-        return Path(next(text.split()[-1] for text in reversed(self.out) if text.strip()))
+        """The run's folder, from the last line: it names the folder, or the page in it."""
+        named = Path(next(text.split()[-1] for text in reversed(self.out) if text.strip()))
+        return named.parent if named.name == "report.html" else named
 
     def summary(self) -> dict[str, Any]:
         summary: dict[str, Any] = json.loads((self.folder() / "summary.json").read_text())
@@ -77,7 +78,8 @@ class Program:
     def assert_well(self) -> None:
         """Neither lock nor resource did anything wrong, and the exit code and the verdict say so.
 
-        On a busy machine the generator may have been late: then the run must say that instead.
+        On a busy machine the generator may have been late: then the run must say that instead, and the
+        system must have kept it from running for about as long. Lateness of its own making is a failure.
         """
         summary = self.summary()
         checks = summary["checks"]
@@ -86,6 +88,7 @@ class Program:
         if summary["doubts"]:
             assert said == (3, "unknown", "unknown"), self.stderr
             assert all(doubt.startswith("the load generator") for doubt in summary["doubts"])
+            assert starved_ms(summary) >= 0.5 * summary["certificate"]["lag_p99_ms"], summary["certificate"]
         else:
             assert said == (0, "ok", "ok"), self.stderr
 
@@ -96,6 +99,13 @@ class Program:
                 self._news.notify_all()
         async with self._news:
             self._news.notify_all()
+
+
+def starved_ms(summary: Mapping[str, Any]) -> float:
+    """For how long the generators were ready to run and had no processor, by the system's own count."""
+    share: float | None = summary["certificate"]["run_delay_share"]
+    assert share is not None, "this system does not count it"
+    return share * float(summary["duration_s"]) * 1000
 
 
 @asynccontextmanager

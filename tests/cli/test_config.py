@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from harness.cli import flags
+from harness.cli import flags, run
 from harness.cli.main import Parser
 from harness.config import RunConfig, UsageError, warnings
 from harness.load.targets import with_options
@@ -13,7 +13,7 @@ from harness.load.targets import with_options
 
 def parse(*words: str, environment: dict[str, str] | None = None) -> RunConfig:
     parser = Parser(prog="harness", allow_abbrev=False)
-    flags.add_arguments(parser)
+    run.add_arguments(parser)
     return flags.from_arguments(parser.parse_args([*parser.from_environment(environment or {}), *words]))
 
 
@@ -61,6 +61,7 @@ def test_every_flag_is_understood() -> None:
         *("--pause-every", "5", "--timeout", "none", "--fence", "off", "--arrivals", "poisson"),
         *("--processes", "2", "--seed", "42", "--resource-url", "http://h:2", "--metrics-port", "0"),
         *("--threshold", "acquire.p99<50ms", "--threshold", "failed==0", "--option", "a=b", "--out", "x"),
+        *("--warmup", "1s", "--repeat", "3", "--stream", "-", "--abort-on", "failed>5%"),
         "--quiet",
     )
     assert config == RunConfig(
@@ -86,6 +87,10 @@ def test_every_flag_is_understood() -> None:
         options=("a=b",),
         out="x",
         quiet=True,
+        warmup=1.0,
+        repeat=3,
+        stream="-",
+        abort_on=("failed>5%",),
     )
 
 
@@ -108,6 +113,9 @@ def test_every_flag_also_reads_its_environment_variable_and_the_command_line_win
     [
         (["--duration", "soon"], "'soon' is not a duration: write 500ms, 2s, 1m"),
         (["--duration", "0"], "longer than zero"),
+        (["--contenders", "1000000000"], "must be at most 1000000"),
+        (["--repeat", "0"], "at least 1"),
+        (["--abort-on", "hold.p99>1s"], "not known before the run is over"),
         (["--rate", "0"], "more than 0"),
         (["--rate", "fast"], "not a rate"),
         (["--contenders", "0"], "at least 1"),
@@ -203,9 +211,48 @@ def test_options_go_into_the_query(url: str, options: tuple[str, ...], result: s
 
 def test_the_help_names_every_flag_with_an_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     parser = Parser(prog="harness")
-    flags.add_arguments(parser)
+    run.add_arguments(parser)
     for action in parser._actions:
         assert action.help
         assert action.help != argparse.SUPPRESS
     parser.print_help()
     assert "acquire.p99<50ms" in capsys.readouterr().out
+
+
+def test_stages_give_a_run_its_rate_and_its_duration() -> None:
+    config = parse("--stages", "500/10s,2000/30s")
+    assert config.steps == [(500.0, 10.0), (2000.0, 30.0)]
+    assert (config.rate, config.duration) == (1625.0, 40.0)
+    assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    assert parse("--rate", "7", "--duration", "2s").steps == [(7.0, 2.0)]
+
+
+def test_stages_beside_a_rate_contradict_each_other() -> None:
+    with pytest.raises(UsageError, match="leave out --rate and --duration"):
+        parse("--stages", "500/10s", "--rate", "100")
+
+
+@pytest.mark.parametrize(
+    "stages", ["500", "500/", "/10s", "0/10s", "500/10s,", "many/10s", "2e6/1s", "5/-1s"]
+)
+def test_a_stage_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], stages: str) -> None:
+    assert "--stages" in refused(capsys, "--stages", stages)
+
+
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        (("--fault", "kil:server@5s"), "there is no fault 'kil'"),
+        (("--fault", "kill:server"), "is not a fault"),
+        (("--fault", "kill@5s"), "kill takes server or resource"),
+        (("--fault", "pause:nobody@5s+1s"), "pause takes holder or server or resource"),
+        (("--fault", "pause:server@5s"), "needs a length, as in pause:server@5s+2s"),
+        (("--fault", "partition@soon+1s"), "'soon' is not a duration"),
+        (("--fault", "kill:resource2@1s"), "nodes are those of the lock server"),
+        (("--faults", "random"), "write random:1"),
+    ],
+)
+def test_a_fault_that_is_none_is_refused_in_one_sentence_with_an_example(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], because: str
+) -> None:
+    assert because in refused(capsys, *words)

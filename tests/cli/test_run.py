@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import aiohttp
+import pytest
 
 from harness.history import History, load_run
 from harness.resource.process import spawn
@@ -38,14 +39,14 @@ async def test_a_run_ends_with_verdict_ok_and_leaves_its_files(tmp_path: Path) -
     assert "\x1b" not in run.stdout, "no colours and no cursor movements in a pipe"
     folder = run.folder()
     assert folder.parent == tmp_path / "runs"
-    assert folder.name.endswith("Z-redis")
+    assert folder.name.endswith("Z-redis-queue")
     for name in ("summary.json", "latency.hlog", "history.jsonl.gz", "report.html"):
         assert (folder / name).stat().st_size > 0
     summary = run.summary()
     assert summary["arrivals"]["offered"] == summary["arrivals"]["dispatched"] == 150
     assert summary["arrivals"]["acquired"] == summary["resource"]["accepted"] == 150
     assert summary["latency_ms"]["schedule_lag"]["early"] == 0
-    assert summary["backend"]["commands_per_acquire"] >= 2
+    assert summary["backend"]["commands"] > 0
     assert_accounted_for(load_run(folder), 150)
 
     again = await harness("report", str(folder))
@@ -54,6 +55,17 @@ async def test_a_run_ends_with_verdict_ok_and_leaves_its_files(tmp_path: Path) -
     checked = await harness("check", str(folder))
     assert checked.code == run.code
     assert f"verdict: {verdict}" in checked.stdout
+
+
+async def test_every_acquire_of_the_plain_recipe_takes_a_command_and_its_release_another(
+    tmp_path: Path,
+) -> None:
+    run = await harness(*SMALL, *out(tmp_path), "--backend", "redis")
+    run.assert_well()
+    assert run.folder().name.endswith("Z-redis")
+    backend = run.summary()["backend"]
+    assert backend["commands_per_acquire"] >= 2
+    assert backend["commands"] == pytest.approx(150 * backend["commands_per_acquire"], abs=1)
 
 
 PAUSED = ("--contenders", "100", "--rate", "60", "--duration", "1500ms", "--ttl", "300ms", "--pause", "1s")
@@ -243,7 +255,7 @@ async def test_metrics_of_a_run_add_up_and_are_well_formed(tmp_path: Path) -> No
         await run.ended()
     figures = dict(line.rsplit(" ", 1) for line in exposition.splitlines() if not line.startswith("#"))
     assert 0 < float(figures["harness_offered_total"]) <= 250
-    assert float(figures['asyncdlock_acquired_total{backend="redis"}']) >= float(
+    assert float(figures['asyncdlock_acquired_total{backend="redis-queue"}']) >= float(
         figures["harness_acquired_total"]
     )
     promtool = shutil.which("promtool")

@@ -13,8 +13,10 @@ import yaml
 
 from asyncdlock.backend import open_backend
 from harness.cli import resource as resource_command
+from harness.servers.errors import ServerMissing
 from harness.servers.etcd_cluster import EtcdCluster
 from harness.servers.redis_node import RedisNode
+from harness.servers.s3_node import S3Node
 from harness.servers.zookeeper_ensemble import ZooKeeperEnsemble
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +25,7 @@ TEXT = (COMPOSE / "compose.yaml").read_text()
 README = (COMPOSE / "README.md").read_text()
 DOCKERFILE = (COMPOSE / "Dockerfile").read_text()
 
-PROFILES = {"redis", "redlock", "etcd", "zookeeper", "harness"}
+PROFILES = {"redis", "redlock", "etcd", "zookeeper", "postgres", "s3", "harness"}
 
 
 def interpolated(text: str) -> str:
@@ -123,7 +125,10 @@ def test_every_image_is_pinned_to_a_version(service: str) -> None:
         assert tag == "local"
     else:
         assert name
-        assert re.match(r"v?\d+\.\d+\.\d+", tag), f"{service} runs whatever {tag!r} is today"
+        whole = r"\d+\.\d+$" if service == "s3" else r"v?\d+\.\d+\.\d+"  # SeaweedFS counts in two numbers
+        if service == "postgres":
+            whole = r"\d+\.\d+-"  # and so does PostgreSQL
+        assert re.match(whole, tag), f"{service} runs whatever {tag!r} is today"
 
 
 def test_the_versions_are_those_that_are_asked_for() -> None:
@@ -231,6 +236,19 @@ def test_redis_has_the_settings_of_the_harness(service: str) -> None:
     flags = [argument.removeprefix("--") for argument in arguments[::2]]
     assert program == "redis-server"
     assert dict(zip(flags, ([value] for value in arguments[1::2]), strict=True)) == ours
+
+
+def test_s3_has_the_settings_of_the_harness() -> None:
+    try:
+        node = S3Node()
+    except ServerMissing as missing:
+        pytest.skip(str(missing))
+    try:
+        places = ("-dir=", "-ip", "-master.port", "-volume.port", "-filer.port", "-s3.port")
+        ours = [word for word in node._command()[1:] if not word.startswith(places)]
+    finally:
+        node.close()
+    assert [word for word in SERVICES["s3"]["command"] if not word.startswith(places)] == ours
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from kazoo.client import KazooClient
 from redis.asyncio import Redis
 
 from asyncdlock.backends import memory
+from tests.backends import postgres_probe
 
 Inspector = Callable[[str, str], Awaitable[list[str]]]
 
@@ -130,5 +131,16 @@ CASES = [
         name="zookeeper",
         claims=_zookeeper_claims,
         own_place=_OWN_PLACE,
+    ),
+    Case(
+        name="postgres",
+        claims=postgres_probe.claims,
+        own_place=_OWN_PLACE,
+    ),
+    Case(
+        name="pgbouncer",  # the same, and nobody can be told anything
+        claims=postgres_probe.claims,
+        own_place=_OWN_PLACE,
+        crowd=100,
     ),
 ]

@@ -1,15 +1,17 @@
 """The metrics, as a scraper sees them."""
 
+import asyncio
 import shutil
 import subprocess
 import sys
+import threading
 
 import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import asyncdlock
-from asyncdlock.metrics import register_in
+from asyncdlock.metrics import Histogram, register_in
 
 EXPECTED = {
     "asyncdlock_acquire_attempts": "counter",
@@ -121,3 +123,39 @@ assert b"asyncdlock" in prometheus_client.generate_latest()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_was_observed_is_counted_once_whoever_counts() -> None:
+    """The loop that observes, the watchdog and a scrape in another thread do not disturb each other."""
+    histogram = Histogram()
+    over = threading.Event()
+
+    def scrape() -> None:
+        while not over.is_set():
+            histogram.buckets()
+
+    scraping = threading.Thread(target=scrape)
+    scraping.start()
+    for number in range(200_000):
+        histogram.observe(0.001 * (number % 4))
+        if number % 1000 == 0:
+            histogram.count()
+    over.set()
+    scraping.join()
+    assert sum(histogram.counts) == 200_000
+    assert histogram.total == pytest.approx(200_000 * 0.0015)
+    assert histogram.counts[:5] == [50_000, 50_000, 50_000, 50_000, 0]
+
+
+async def test_observations_do_not_pile_up_while_nobody_scrapes() -> None:
+    async with asyncdlock.connect("memory://", metrics=False) as client:
+        noted = client._metrics.acquire_seconds._noted
+        grants = counted = 0
+        async with asyncio.timeout(60):
+            while counted < 3:
+                before = len(noted)
+                handle = await client.acquire("key")
+                await handle.release()
+                grants += 1
+                counted += len(noted) <= before
+        assert sum(client._metrics.acquire_seconds.counts) == grants

@@ -9,6 +9,7 @@ from asyncdlock import _options
 from asyncdlock._url import LockURL, redact
 from asyncdlock.backend import register, schemes
 from asyncdlock.backends.etcd import settings as etcd
+from asyncdlock.backends.postgres import settings as postgres
 from asyncdlock.backends.redis.url import RedisURL
 
 SECRET = "s3cr3t"
@@ -70,6 +71,11 @@ SECRET = "s3cr3t"
         ("rediss://h?cert_file=/c.pem", "both cert_file and key_file"),
         ("rediss://h?tls=off", "rediss:// is encrypted, but tls is off"),
         ("redis://h?request_timeout=1&call_timeout=2", "request_timeout and call_timeout mean the same"),
+        (f"postgres://u:{SECRET}@a,v:{SECRET}@b/db", "one login for all"),
+        ("postgresql://h/db?ca_file=/ca.pem", "write postgress:// or tls=true"),
+        ("postgres://h/db?sslmode=require", "sslmode must be verify-full"),
+        ("postgres://h/db?patience=0.01", "patience must be at least 0.1 s"),
+        (f"postgres://u:{SECRET}@h/db?port=1", "unknown option 'port' for postgres://"),
         ("etcd://h?request_timeout=1&timeout=2", "request_timeout and timeout mean the same"),
     ],
 )
@@ -242,7 +248,22 @@ def test_the_old_names_of_options_still_count() -> None:
     assert etcd.parse("etcd://h?tls=true", {}) == etcd.parse("etcds://h", {})
 
 
-@pytest.mark.parametrize("scheme", ["redlocks", "zookeepers", "etcds", "rediss", "rediss-queue"])
+def test_a_postgres_url_says_what_psql_would_read_from_it() -> None:
+    said = postgres.parse(
+        "postgresql://us%40er:pass%2Fword@a,b:6543/my%20db?local_handoffs=0", {"schema": "s"}
+    )
+    assert [str(address) for address in said.addresses] == ["a:5432", "b:6543"]
+    assert (said.user, said.password, said.database, said.schema) == ("us@er", "pass/word", "my db", "s")
+    assert (said.local_queue, said.local_handoffs, said.tls) == (False, 0, None)
+    assert postgres.parse("postgres://", {}).database is None
+    assert postgres.parse("postgres://%2Frun%2Fpostgresql/db", {}).addresses[0].host == "/run/postgresql"
+    for encrypted in ("postgress://h/db", "postgres://h/db?tls=true", "postgres://h/db?sslmode=verify-full"):
+        tls = postgres.parse(encrypted, {}).tls
+        assert tls is not None
+        assert tls.check_hostname
+
+
+@pytest.mark.parametrize("scheme", ["redlocks", "zookeepers", "etcds", "rediss", "rediss-queue", "postgress"])
 def test_every_backend_has_an_encrypted_scheme(scheme: str) -> None:
     assert asyncdlock.connect(f"{scheme}://h")._backend.commands == 0
 

@@ -307,6 +307,12 @@ def test_a_failure_after_the_write_does_not_unmake_it() -> None:
     assert row.write == "accepted"
 
 
+def test_a_release_that_failed_says_nothing_about_a_write_without_a_reply() -> None:
+    (row,) = rows_of([make_track("acquiring", "granted", "writing", "unknown", "failed")])
+    assert row.write == "unknown"
+    assert row.outcome == "failed"
+
+
 def test_every_attempt_is_a_row() -> None:
     turn = ("acquiring", "granted", "writing", "accepted", "released")
     rows = rows_of([make_track("started", *turn, *turn), make_track(*turn)])

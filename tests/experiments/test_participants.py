@@ -5,7 +5,6 @@ import os
 import signal
 from pathlib import Path
 
-import aiohttp
 import psutil
 import pytest
 
@@ -13,9 +12,10 @@ from harness.judge.statistics import rule_of_three, share, wilson
 from harness.lab import Track
 from harness.lab.event import Event
 from harness.lab.participant import open_forkserver
-from harness.lab.resource_view import CONFLICT, ResourceView
+from harness.lab.resource_view import ResourceView
 from harness.lab.shared_set import RESOURCE_FENCE, Mode, SharedSet
 from harness.lab.track import NeverHappened
+from harness.resource.client import ResourceClient
 from harness.resource.process import spawn
 from tests.experiments.roles import echo, sleep
 
@@ -129,8 +129,8 @@ def test_none_in_200_is_a_bound_of_one_and_a_half_percent() -> None:
     ],
 )
 async def test_both_read_then_the_older_writes_then_the_younger(mode: Mode, told: list[str]) -> None:
-    async with spawn(fence=RESOURCE_FENCE[mode]) as resource, aiohttp.ClientSession() as session:
-        shared = SharedSet(ResourceView(resource.url, session), mode)
+    async with spawn(fence=RESOURCE_FENCE[mode]) as resource, ResourceClient(resource.url) as client:
+        shared = SharedSet(ResourceView(client), mode)
         older, younger = await shared.read("k", 33), await shared.read("k", 34)
         first = await shared.write("k", older, "33's", fence=33, owner="A")
         second = await shared.write("k", younger, "34's", fence=34, owner="B")
@@ -140,4 +140,4 @@ async def test_both_read_then_the_older_writes_then_the_younger(mode: Mode, told
         ]
         missing = await shared.lost("k", acknowledged)
         assert missing == (["33's"] if mode in ("none", "writes only") else [])
-        assert (second.error == CONFLICT) is (mode == "check-and-set")
+        assert second.conflict is (mode == "check-and-set")

@@ -7,7 +7,7 @@ import pytest
 
 from harness.history.distribution import Distribution
 from harness.judge.comparison import compare_runs
-from harness.judge.statistics import compare_intervals, percentile_interval, ratio_interval
+from harness.judge.statistics import compare_intervals, mean_interval, percentile_interval, ratio_interval
 from harness.report.model import Latencies, Latency, Summary
 
 
@@ -38,6 +38,15 @@ def test_intervals_that_overlap_tell_nothing() -> None:
     assert compare_intervals((3, 4), (1, 2)) == "lower"
     assert compare_intervals((1, 3), (2, 4)) == "cannot tell"
     assert compare_intervals(None, (1, 2)) == "cannot tell"
+
+
+def test_the_mean_of_few_runs_is_covered_as_often_as_its_interval_claims() -> None:
+    rng = random.Random(11)
+    intervals = [mean_interval([rng.gauss(100, 5) for _ in range(runs)]) for runs in (3, 5, 9) * 200]
+    covered = sum(found is not None and found[0] <= 100 <= found[1] for found in intervals)
+    assert 0.92 * 600 <= covered <= 0.98 * 600
+    assert mean_interval([1.0, 2.0]) is None
+    assert mean_interval([1.0, 2.0, 3.0]) == pytest.approx((-0.4841, 4.4841), abs=0.001)
 
 
 def test_the_ratio_of_pairs_needs_three_of_them() -> None:

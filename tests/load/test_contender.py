@@ -12,8 +12,8 @@ from harness.history import Row
 from harness.load.clock import now
 from harness.load.contender import Contenders
 from harness.load.pacer import NANOSECONDS
-from harness.load.writer import Reply
-from harness.resource.wire import NotSent
+from harness.resource.client import NotSent, Reply
+from harness.resource.reply import Meaning
 
 
 class Notebook:
@@ -31,11 +31,11 @@ class Notebook:
     async def connect(self) -> Any:
         raise NotSent("no connection to the resource: refused")
 
-    async def put(self, key: str, *, fence: int, owner: str, body: bytes, on: Any) -> Reply:
+    async def put(self, key: str, body: bytes, *, fence: int, owner: str, on: Any) -> Reply:
         self.written.append((key, fence, owner, body))
         if self.before_reply is not None:
             await self.before_reply()
-        return self.replies.pop(0) if self.replies else Reply("accepted")
+        return self.replies.pop(0) if self.replies else Reply(200)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ async def test_each_step_of_a_contender_admits_what_is_due(client: LockClient) -
 
 async def test_a_stale_write_is_recorded_with_what_the_resource_has_seen(client: LockClient) -> None:
     rows: list[Row] = []
-    await contenders(client, Notebook(Reply("stale", 99)), rows).serve(0, 0, 0)
+    await contenders(client, Notebook(Reply(409, b'{"seen":99}')), rows).serve(0, 0, 0)
     assert (rows[0].outcome, rows[0].write, rows[0].seen) == ("stale", "stale", 99)
     assert rows[0].write_done is not None
 
@@ -139,7 +139,7 @@ async def test_a_stale_write_is_recorded_with_what_the_resource_has_seen(client:
 async def test_a_write_without_a_good_reply_is_a_failed_arrival(client: LockClient, write: Any) -> None:
     """Its end stays open: nobody knows when, or whether, it took effect."""
     rows: list[Row] = []
-    await contenders(client, Notebook(Reply(write, error="gone")), rows).serve(0, 0, 0)
+    await contenders(client, Notebook(Reply(0, missing=Meaning(write, error="gone"))), rows).serve(0, 0, 0)
     assert (rows[0].outcome, rows[0].write, rows[0].error) == ("failed", write, "gone")
     assert rows[0].write_done is None
     assert rows[0].released is not None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.load.pacer import NANOSECONDS, offsets, share
+from harness.load.pacer import NANOSECONDS, offsets, share, staged
 
 
 def test_arrival_i_of_a_constant_rate_is_due_at_i_over_rate() -> None:
@@ -69,3 +69,22 @@ def test_nonsense_is_refused() -> None:
         offsets(math.nan, 1)
     with pytest.raises(ValueError, match="constant or poisson"):
         offsets(1, 1, arrivals="bursty")
+
+
+def test_stages_follow_each_other_at_their_own_rates() -> None:
+    due = list(staged([(10, 1.0), (1000, 0.5), (20, 1.0)]))
+    first = [offset for offset in due if offset < NANOSECONDS]
+    second = [offset for offset in due if NANOSECONDS <= offset < 1.5 * NANOSECONDS]
+    assert first == list(offsets(10, 1.0))
+    assert second == [NANOSECONDS + offset for offset in offsets(1000, 0.5)]
+    assert len(due) == 10 + 500 + 20
+    assert due == sorted(due)
+
+
+def test_one_stage_is_a_plain_run_and_stages_of_random_arrivals_differ() -> None:
+    assert list(staged([(50, 2.0)], arrivals="poisson", seed=3)) == list(
+        offsets(50, 2.0, arrivals="poisson", seed=3)
+    )
+    due = list(staged([(50, 2.0), (50, 2.0)], arrivals="poisson", seed=3))
+    first = [offset for offset in due if offset < 2 * NANOSECONDS]
+    assert first != [offset - 2 * NANOSECONDS for offset in due if offset >= 2 * NANOSECONDS]

@@ -13,7 +13,7 @@ from harness.load.contender import Contenders
 from harness.load.pacer import offsets, share
 from harness.load.runner import Runner
 from harness.load.sections import Sections
-from harness.load.writer import open_writer
+from harness.resource.client import ResourceClient
 
 LONG = 2 << 30
 
@@ -88,7 +88,7 @@ async def test_no_lock_is_held_by_a_contender_that_waits_for_a_connection(client
     waits: list[int] = []
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with open_writer(url, connections=2) as writer:
+        async with ResourceClient(url, connections=2) as writer:
             sections = Sections(writer.connections)
             start = now()
             contenders = Contenders(

@@ -1,12 +1,14 @@
 """Report pages: what they say can be read by a program, and they need nothing from elsewhere."""
 
+import html
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 from harness.config import RunConfig
-from harness.history import HISTORY_FILE, HistoryWriter, Row
+from harness.history import HISTORY_FILE, RESOURCE_FILE, Decision, HistoryWriter, Row
+from harness.judge.checkers.registry import questions
 from harness.report.html import write_html
 from harness.report.html_charts import charts_of, holders_of
 from harness.report.html_experiment import markdown, write_experiment_html
@@ -141,3 +143,48 @@ def test_an_experiment_has_a_page_with_its_cases_and_charts(tmp_path: Path) -> N
 
 def test_markdown_is_escaped() -> None:
     assert markdown("<b> & **x**") == "<p>&lt;b&gt; &amp; <b>x</b></p>"
+
+
+def broken_run(folder: Path) -> str:
+    """The frozen holder of fence 1 writes after that of fence 2: two writers, both accepted."""
+    rows = [row(0, released=40 * _MS, write_done=39 * _MS, write_sent=38 * _MS, paused=True), row(1), row(2)]
+    with HistoryWriter(folder / RESOURCE_FILE, Decision, origin_ns=0) as writer:
+        order = [(1, 17), (0, 39), (2, 27)]
+        writer.write(
+            Decision("hot", seq, fence + 1, decided=at * _MS, owner=f"owner-{fence}")
+            for seq, (fence, at) in enumerate(order, 1)
+        )
+    broken = {"verdict": "violated", "findings": ["two writers"], "figures": {}, "unseen": []}
+    return written(folder, rows, verdict="violated", checks={"exclusion": broken})
+
+
+def test_a_violation_is_marked_where_it_happened_and_shown_first(tmp_path: Path) -> None:
+    data = timeline(broken_run(tmp_path))
+    marks = {entry[6]: entry[7:] for entry in data["rows"] if entry[7]}
+    assert marks == {0: ["wrote with fence 1 after fence 2 had written", 39.0]}
+    start, end = data["focus"]
+    assert start < 39.0 < end
+
+
+def test_a_run_without_violations_marks_nothing(tmp_path: Path) -> None:
+    data = timeline(written(tmp_path, [row(number) for number in range(5)]))
+    assert data["focus"] is None
+    assert not any(entry[7] for entry in data["rows"])
+
+
+def test_every_check_says_what_it_asks_and_every_figure_has_its_unit(tmp_path: Path) -> None:
+    assert all(question.endswith(".") for question in questions().values())
+    page = broken_run(tmp_path)
+    assert html.escape(questions()["exclusion"]) in page
+    assert '<td class="bad">violated</td>' in page
+    assert "<td>ttl</td><td>10 s</td>" in page
+    assert "<td>rate</td><td>500 arrivals/s</td>" in page
+    assert "To repeat it:" in page
+
+
+def test_faults_are_bands_in_the_charts_and_on_the_timeline(tmp_path: Path) -> None:
+    fault = {"name": "server frozen", "at_s": 0.1, "until_s": 0.2, "details": {"who": "redis <1>"}}
+    page = written(tmp_path, [row(number) for number in range(50)], faults=[fault])
+    assert page.count('class="band"') == 3
+    assert timeline(page)["faults"] == [["server frozen (redis <1>)", 100.0, 200.0]]
+    assert "redis <1>" not in page.partition("timeline-data")[0], "escaped"

@@ -11,7 +11,7 @@ from rich.console import Console
 from harness.config import RunConfig
 from harness.history import Decision, History, Row
 from harness.history.recorder import Counters, Recording
-from harness.judge.bounds import find_bound
+from harness.judge.bounds import Bound, advised, find_bound
 from harness.judge.checkers.result import CheckResult
 from harness.judge.cycle import Cycle, busiest_key, measure_cycle
 from harness.load.result import FleetResult
@@ -135,7 +135,7 @@ def test_the_bound_is_named_from_measured_terms(changes: dict[str, Any], name: s
         "cpu": [0.2],
         "cycle": Cycle(),
     }
-    bound = find_bound(RunConfig(rate=100, duration=10), **(measured | changes))
+    bound = find_bound(RunConfig(backend="redis", rate=100, duration=10), **(measured | changes))
     assert bound.name == name
     assert advice in "; ".join(bound.next)
 
@@ -284,3 +284,32 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{")
     with pytest.raises(NoSummary, match="cannot read"):
         read_summary(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "advice"),
+    [
+        (
+            RunConfig(fence=False),
+            {"violated": True},
+            ["--fence on (the same load, made safe by the resource)"],
+        ),
+        (RunConfig(), {"violated": True}, []),
+        (
+            RunConfig(backend="redis"),
+            {"timed_out": 51},
+            [
+                "--backend redis-queue (waiters are woken, nobody polls)",
+                "--contenders 100 (fewer that poll at once)",
+            ],
+        ),
+        (RunConfig(backend="redis"), {"timed_out": 50}, []),
+        (RunConfig(backend="redis-queue"), {"timed_out": 500}, []),
+        (RunConfig(backend="redlock", contenders=10), {"timed_out": 500}, []),
+    ],
+)
+def test_what_to_try_next_depends_on_how_the_run_came_out(
+    config: RunConfig, changes: dict[str, Any], advice: list[str]
+) -> None:
+    told = {"violated": False, "timed_out": 0, "offered": 1000} | changes
+    assert advised(Bound("waiting", "…", ["--keys 10"]), config, **told).next == [*advice, "--keys 10"]

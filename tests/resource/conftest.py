@@ -93,13 +93,13 @@ def any_unfenced(
 
 @pytest.fixture
 async def http(any_resource: ResourceProcess) -> AsyncIterator[ResourceClient]:
-    async with ResourceClient.connect(any_resource.url) as client:
+    async with ResourceClient(any_resource.url) as client:
         yield client
 
 
 @pytest.fixture
 async def unfenced(any_unfenced: ResourceProcess) -> AsyncIterator[ResourceClient]:
-    async with ResourceClient.connect(any_unfenced.url) as client:
+    async with ResourceClient(any_unfenced.url) as client:
         yield client
 
 

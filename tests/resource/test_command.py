@@ -9,7 +9,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import jsonschema
@@ -121,8 +120,8 @@ async def test_promtool_is_content_with_the_metrics(http: ResourceClient, key: s
         raise servers.ServerMissing(
             "No promtool on PATH: install Prometheus (Debian: apt-get install prometheus)."
         )
-    await http.put(key, token=2)
-    await http.put(key, token=1)
+    await http.put(key, fence=2)
+    await http.put(key, fence=1)
     exposition = (await http.send("GET", "/metrics")).body
     checked = subprocess.run(
         [promtool, "check", "metrics"], input=exposition, capture_output=True, timeout=60
@@ -141,23 +140,18 @@ async def test_health_names_mode_and_store(http: ResourceClient, any_resource: R
     }
 
 
-async def _two_mebibytes() -> AsyncIterator[bytes]:
-    for _ in range(2):
-        yield bytes(1 << 20)
-
-
 async def test_the_description_fits_the_answers(http: ResourceClient, key: str) -> None:
     """Each answer has a documented status, and its JSON the documented form."""
     described = (await http.send("GET", "/openapi.json")).json
-    await http.put(key, b"v", token=5)
+    await http.put(key, b"v", fence=5)
     answers = [
-        ("/r/{key}", "put", await http.put(key, b"w", token=6)),
-        ("/r/{key}", "put", await http.put(key, b"w", token=6, x_fence_seq=0)),
-        ("/r/{key}", "put", await http.put(key, b"v", token=7, if_match='"9"')),
-        ("/r/{key}", "put", await http.put(key, b"v", token="x")),
-        ("/r/{key}", "put", await http.put(key, _two_mebibytes(), token=8)),
+        ("/r/{key}", "put", await http.put(key, b"w", fence=6)),
+        ("/r/{key}", "put", await http.put(key, b"w", fence=6, x_fence_seq=0)),
+        ("/r/{key}", "put", await http.put(key, b"v", fence=7, if_match='"9"')),
+        ("/r/{key}", "put", await http.put(key, b"v", fence="x")),
+        ("/r/{key}", "put", await http.put(key, bytes(2 << 20), fence=8)),
         ("/r/{key}", "get", await http.get(key, accept="application/json")),
-        ("/r/{key}", "get", await http.get(key, token=1)),
+        ("/r/{key}", "get", await http.get(key, fence=1)),
         ("/r/{key}", "get", await http.get(f"{key}-missing")),
         ("/log", "get", await http.send("GET", "/log?after=-")),
         ("/healthz", "get", await http.send("GET", "/healthz")),
@@ -192,8 +186,8 @@ async def test_a_spawned_resource_dies_with_its_parent(tmp_path: Path) -> None:
 
 
 async def test_a_resource_restarts_on_the_same_port_and_store() -> None:
-    async with resource.spawn() as node, ResourceClient.connect(node.url) as client:
-        await client.put("key", b"v", token=7)
+    async with resource.spawn() as node, ResourceClient(node.url) as client:
+        await client.put("key", b"v", fence=7)
         url, pid = node.url, node.pid
         node.kill()
         await node.restart()

@@ -1,36 +1,61 @@
-"""The client side of fencing over HTTP."""
+"""The client side of fencing over HTTP, on aiohttp and on httpx: one behaviour."""
 
 import asyncio
 import contextlib
 import pickle
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import aiohttp
+import httpx
 import pytest
 
 from asyncdlock.errors import InvalidKey, StaleFence
 from asyncdlock.fencing.http import FencedHttp, ResourceError, UnknownOutcome, Value
+from asyncdlock.fencing.httpx import FencedHttpx
 from harness import resource
 from harness.resource import ResourceProcess
 from harness.resource.decision import REMEMBERED
 
+Guard = FencedHttp | FencedHttpx
+Open = Callable[[str], AbstractAsyncContextManager[Guard]]
+
+NO_REPLY = (aiohttp.ClientError, httpx.HTTPError)
+
+
+@asynccontextmanager
+async def _on_aiohttp(url: str) -> AsyncIterator[Guard]:
+    async with aiohttp.ClientSession() as session:
+        yield FencedHttp(url, session)
+
+
+@asynccontextmanager
+async def _on_httpx(url: str) -> AsyncIterator[Guard]:
+    async with httpx.AsyncClient() as client:
+        yield FencedHttpx(url, client)
+
+
+@pytest.fixture(params=[_on_aiohttp, _on_httpx], ids=["aiohttp", "httpx"])
+def opened(request: pytest.FixtureRequest) -> Open:
+    found: Open = request.param
+    return found
+
 
 @pytest.fixture
-async def guard(any_resource: ResourceProcess) -> AsyncIterator[FencedHttp]:
-    async with aiohttp.ClientSession() as session:
-        yield FencedHttp(any_resource.url, session)
+async def guard(any_resource: ResourceProcess, opened: Open) -> AsyncIterator[Guard]:
+    async with opened(any_resource.url) as guard:
+        yield guard
 
 
-async def test_what_is_put_can_be_got(guard: FencedHttp, key: str) -> None:
+async def test_what_is_put_can_be_got(guard: Guard, key: str) -> None:
     assert await guard.get(key) == Value(None, fence=0, max_fence=0, version=0)
     await guard.put(key, b"a", fence=33)
     await guard.put(key, b"b", fence=33, seq=1)
     assert await guard.get(key) == Value(b"b", fence=33, max_fence=33, version=2)
 
 
-async def test_a_displaced_holder_is_told_so(guard: FencedHttp, key: str) -> None:
+async def test_a_displaced_holder_is_told_so(guard: Guard, key: str) -> None:
     await guard.put(key, b"new", fence=34)
     with pytest.raises(StaleFence) as caught:
         await guard.put(key, b"old", fence=33)
@@ -39,14 +64,14 @@ async def test_a_displaced_holder_is_told_so(guard: FencedHttp, key: str) -> Non
         await guard.get(key, fence=33)
 
 
-async def test_a_fenced_read_shuts_older_holders_out(guard: FencedHttp, key: str) -> None:
+async def test_a_fenced_read_shuts_older_holders_out(guard: Guard, key: str) -> None:
     assert (await guard.get(key, fence=34)).max_fence == 34
     with pytest.raises(StaleFence):
         await guard.put(key, b"old", fence=33)
     await guard.put(key, b"new", fence=34)
 
 
-async def test_repeating_a_write_whose_reply_was_lost_succeeds(guard: FencedHttp, key: str) -> None:
+async def test_repeating_a_write_whose_reply_was_lost_succeeds(guard: Guard, key: str) -> None:
     await guard.put(key, b"mine", fence=33)
     await guard.put(key, b"mine", fence=33)
     with pytest.raises(StaleFence):
@@ -55,19 +80,19 @@ async def test_repeating_a_write_whose_reply_was_lost_succeeds(guard: FencedHttp
 
 
 @pytest.mark.parametrize("odd", ["..", ".", "a/../b", "a?b#c", "%2F", "ключ 🔒"])
-async def test_every_key_reaches_the_resource_as_it_is(guard: FencedHttp, key: str, odd: str) -> None:
+async def test_every_key_reaches_the_resource_as_it_is(guard: Guard, key: str, odd: str) -> None:
     name = f"{key}/{odd}"
     await guard.put(name, odd.encode(), fence=1)
     assert (await guard.get(name)).body == odd.encode()
 
 
-async def test_a_key_of_dots_alone_is_a_key(guard: FencedHttp) -> None:
+async def test_a_key_of_dots_alone_is_a_key(guard: Guard) -> None:
     before = (await guard.get("..")).max_fence
     await guard.put("..", b"dots", fence=before + 1)
     assert (await guard.get("..")).body == b"dots"
 
 
-async def test_other_refusals_carry_status_and_reason(guard: FencedHttp, key: str) -> None:
+async def test_other_refusals_carry_status_and_reason(guard: Guard, key: str) -> None:
     with pytest.raises(ResourceError, match="X-Fence-Token must be") as caught:
         await guard.put(key, b"v", fence=0)
     assert caught.value.status == 400
@@ -76,26 +101,30 @@ async def test_other_refusals_carry_status_and_reason(guard: FencedHttp, key: st
     assert caught.value.status == 400
 
 
-async def test_an_answer_that_is_not_the_resources_is_an_error() -> None:
+async def test_an_answer_that_is_not_the_resources_is_an_error(opened: Open) -> None:
     async def stranger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 409 Conflict\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
         await writer.drain()
         writer.close()
 
-    async with (
-        await asyncio.start_server(stranger, "127.0.0.1", 0) as server,
-        aiohttp.ClientSession() as session,
-    ):
-        host, port = server.sockets[0].getsockname()
-        with pytest.raises(ResourceError, match="hello"):
-            await FencedHttp(f"http://{host}:{port}/", session).get("key")
+    async with await asyncio.start_server(stranger, "127.0.0.1", 0) as server:
+        async with opened(f"{_url(server)}/") as guard:
+            with pytest.raises(ResourceError, match="hello"):
+                await guard.get("key")
 
 
-async def test_without_a_resource_the_session_says_so(free_port: int) -> None:
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(aiohttp.ClientConnectionError):
-            await FencedHttp(f"http://127.0.0.1:{free_port}", session).get("key")
+def _url(server: asyncio.Server) -> str:
+    host, port = server.sockets[0].getsockname()
+    return f"http://{host}:{port}"
+
+
+async def test_without_a_resource_the_session_says_so(opened: Open, free_port: int) -> None:
+    async with opened(f"http://127.0.0.1:{free_port}") as guard:
+        with pytest.raises((aiohttp.ClientConnectionError, httpx.ConnectError)):
+            await guard.get("key")
+        with pytest.raises((aiohttp.ClientConnectionError, httpx.ConnectError)):
+            await guard.put("key", b"v", fence=1)
 
 
 @pytest.fixture
@@ -142,7 +171,7 @@ async def _message(reader: asyncio.StreamReader) -> bytes:
 
 @pytest.mark.parametrize("others", [0, 1, REMEMBERED + 1])
 async def test_a_write_whose_reply_was_lost_is_never_called_refused_when_it_was_stored(
-    any_resource: ResourceProcess, guard: FencedHttp, key: str, others: int
+    any_resource: ResourceProcess, guard: Guard, opened: Open, key: str, others: int
 ) -> None:
     """The connection was kept from an earlier call, and other holders write before the repetition."""
 
@@ -153,10 +182,8 @@ async def test_a_write_whose_reply_was_lost_is_never_called_refused_when_it_was_
     proxy = LossyProxy(any_resource, meanwhile)
     async with (
         await asyncio.start_server(proxy.serve, "127.0.0.1", 0) as server,
-        aiohttp.ClientSession() as session,
+        opened(_url(server)) as through,
     ):
-        host, port = server.sockets[0].getsockname()
-        through = FencedHttp(f"http://{host}:{port}", session)
         await through.get(key)
         if others <= 1:
             await through.put(key, b"mine", fence=5)
@@ -168,13 +195,13 @@ async def test_a_write_whose_reply_was_lost_is_never_called_refused_when_it_was_
     assert (await guard.get(key)).version == 1 + others
 
 
-async def test_a_repetition_that_was_never_stored_is_stale_for_certain(guard: FencedHttp, key: str) -> None:
+async def test_a_repetition_that_was_never_stored_is_stale_for_certain(guard: Guard, key: str) -> None:
     await guard.put(key, b"theirs", fence=6)
     with pytest.raises(StaleFence):
         await guard.put(key, b"mine", fence=5, repeat=True)
 
 
-async def test_a_body_is_sent_once_and_the_repetition_is_the_guards(key: str) -> None:
+async def test_a_body_is_sent_once_and_the_repetition_is_the_guards(opened: Open, key: str) -> None:
     """A connection that is always closed on the second request: one repetition, then the error."""
     requests = 0
 
@@ -186,13 +213,9 @@ async def test_a_body_is_sent_once_and_the_repetition_is_the_guards(key: str) ->
                 requests += 1
         writer.close()
 
-    async with (
-        await asyncio.start_server(closing, "127.0.0.1", 0) as server,
-        aiohttp.ClientSession() as session,
-    ):
-        host, port = server.sockets[0].getsockname()
-        with pytest.raises(aiohttp.ClientError):
-            await FencedHttp(f"http://{host}:{port}", session).put(key, b"v", fence=1)
+    async with await asyncio.start_server(closing, "127.0.0.1", 0) as server, opened(_url(server)) as guard:
+        with pytest.raises(NO_REPLY):
+            await guard.put(key, b"v", fence=1)
     assert requests == 2
 
 
@@ -209,7 +232,7 @@ ANSWERS = {
 
 
 @asynccontextmanager
-async def answering(answer: bytes) -> AsyncIterator[FencedHttp]:
+async def answering(answer: bytes, opened: Open) -> AsyncIterator[Guard]:
     """A guard for something that gives one answer to everything."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -219,17 +242,13 @@ async def answering(answer: bytes) -> AsyncIterator[FencedHttp]:
                 writer.write(answer)
         writer.close()
 
-    async with (
-        await asyncio.start_server(serve, "127.0.0.1", 0) as server,
-        aiohttp.ClientSession() as session,
-    ):
-        host, port = server.sockets[0].getsockname()
-        yield FencedHttp(f"http://{host}:{port}", session)
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server, opened(_url(server)) as guard:
+        yield guard
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-async def test_only_the_answer_of_a_fenced_resource_is_believed(answer: bytes) -> None:
-    async with answering(answer) as guard:
+async def test_only_the_answer_of_a_fenced_resource_is_believed(answer: bytes, opened: Open) -> None:
+    async with answering(answer, opened) as guard:
         with pytest.raises(ResourceError):
             await guard.put("key", b"v", fence=5)
         with pytest.raises(ResourceError):
@@ -238,17 +257,18 @@ async def test_only_the_answer_of_a_fenced_resource_is_believed(answer: bytes) -
             await guard.get("key")
 
 
-async def test_a_weak_tag_is_a_version_as_well() -> None:
+async def test_a_weak_tag_is_a_version_as_well(opened: Open) -> None:
     answer = (
         b'HTTP/1.1 200 OK\r\nETag: W/"3"\r\nX-Max-Fence: 5\r\nX-Fence-Token: 2\r\nContent-Length: 1\r\n\r\nv'
     )
-    async with answering(answer) as guard:
+    async with answering(answer, opened) as guard:
         assert await guard.get("key", fence=5) == Value(b"v", fence=2, max_fence=5, version=3)
 
 
-async def test_a_fenced_read_of_a_resource_that_does_not_fence_reads_is_an_error(key: str) -> None:
-    async with resource.spawn(store="memory", fence="writes") as node, aiohttp.ClientSession() as session:
-        guard = FencedHttp(node.url, session)
+async def test_a_fenced_read_of_a_resource_that_does_not_fence_reads_is_an_error(
+    opened: Open, key: str
+) -> None:
+    async with resource.spawn(store="memory", fence="writes") as node, opened(node.url) as guard:
         with pytest.raises(ResourceError, match="does not fence reads"):
             await guard.get(key, fence=7)
 
@@ -259,6 +279,6 @@ async def test_an_error_of_the_guard_survives_pickling() -> None:
     assert "'key'" in str(error)
 
 
-async def test_a_key_that_is_no_text_is_refused_before_anything_is_sent(guard: FencedHttp) -> None:
+async def test_a_key_that_is_no_text_is_refused_before_anything_is_sent(guard: Guard) -> None:
     with pytest.raises(InvalidKey):
         await guard.put("\ud800", b"v", fence=1)

@@ -39,8 +39,8 @@ def path() -> Iterator[Path]:
 async def test_it_listens_on_a_socket_in_the_file_system(path: Path) -> None:
     with listening(f"unix:{path}") as (line, _):
         assert line.startswith(f"resource listening on unix:{path} (store memory")
-        async with ResourceClient.connect(f"unix:{path}") as client:
-            assert (await client.put("key", b"v", token=1)).status == 200
+        async with ResourceClient(f"unix:{path}") as client:
+            assert (await client.put("key", b"v", fence=1)).status == 200
             assert (await client.get("key")).fence == 1
 
 
@@ -53,7 +53,7 @@ async def test_the_socket_of_a_killed_predecessor_is_taken_over_and_a_live_one_i
         process.kill()
     assert path.is_socket()
     with listening(f"unix:{path}"):
-        async with ResourceClient.connect(f"unix:{path}") as client:
+        async with ResourceClient(f"unix:{path}") as client:
             assert (await client.healthz()).status == 200
 
 

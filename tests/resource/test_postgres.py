@@ -19,11 +19,11 @@ async def test_acknowledged_marks_survive_a_server_that_commits_asynchronously()
     async with servers.postgres(settings=settings) as server:
         async with (
             resource.spawn(store=f"postgres:{server.url}") as node,
-            ResourceClient.connect(node.url) as client,
+            ResourceClient(node.url) as client,
         ):
             for token in range(1, 101):
-                assert (await client.put("key", b"v", token=token)).status == 200
-            assert (await client.get("other", token=7)).status == 404
+                assert (await client.put("key", b"v", fence=token)).status == 200
+            assert (await client.get("other", fence=7)).status == 404
             server.kill()
             await server.start()
             async with asyncio.timeout(60):
@@ -57,7 +57,7 @@ async def test_a_setting_that_is_changed_later_makes_the_resource_unhealthy() ->
     async with servers.postgres() as server:
         async with (
             resource.spawn(store=f"postgres:{server.url}") as node,
-            ResourceClient.connect(node.url) as client,
+            ResourceClient(node.url) as client,
         ):
             assert (await client.send("GET", "/healthz")).status == 200
             admin = await asyncpg.connect(server.url)
@@ -76,18 +76,18 @@ async def test_a_frozen_server_costs_a_client_seconds_and_then_all_is_well_again
     async with servers.postgres() as server:
         async with (
             resource.spawn(store=f"postgres:{server.url}") as node,
-            ResourceClient.connect(node.url) as client,
+            ResourceClient(node.url, timeout=60.0) as client,
         ):
-            assert (await client.put("key", b"v", token=1)).status == 200
+            assert (await client.put("key", b"v", fence=1)).status == 200
             server.pause()
             async with asyncio.timeout(60):  # more than one time-out would take longer
-                writes = [client.put(f"key-{number}", b"w", token=2) for number in range(48)]
+                writes = [client.put(f"key-{number}", b"w", fence=2) for number in range(48)]
                 answers = await asyncio.gather(*writes)
                 assert {answer.status for answer in answers} == {503}
                 assert (await client.send("GET", "/healthz")).status == 503
             server.resume()
             async with asyncio.timeout(60):
-                while (await client.put("key", b"w", token=3)).status == 503:
+                while (await client.put("key", b"w", fence=3)).status == 503:
                     await asyncio.sleep(0.05)
             assert (await client.get("key")).body == b"w"
             assert "Traceback" not in node.log_tail(1000)
@@ -107,8 +107,8 @@ async def test_two_resources_may_start_at_once_on_an_empty_database(postgres_dsn
 
 
 async def _start_and_write(store: str) -> None:
-    async with resource.spawn(store=store) as node, ResourceClient.connect(node.url) as client:
-        assert (await client.put("key", b"v", token=1)).status in (200, 409)
+    async with resource.spawn(store=store) as node, ResourceClient(node.url) as client:
+        assert (await client.put("key", b"v", fence=1)).status in (200, 409)
 
 
 def _in_schema(dsn: str, schema: str) -> str:

@@ -70,11 +70,11 @@ async def test_a_fresh_log_has_dropped_nothing(tmp_path: Path) -> None:
 async def test_the_service_tells_where_its_log_begins() -> None:
     async with (
         resource.spawn(store="memory", options={"--log-rows": "10"}) as node,
-        ResourceClient.connect(node.url) as client,
+        ResourceClient(node.url) as client,
     ):
         assert (await client.send("GET", "/log")).headers["X-Log-From"] == "1"
         for token in range(1, 31):
-            await client.put("key", token=token)
+            await client.put("key", fence=token)
         answer = await client.send("GET", "/log?after=5")
         assert answer.headers["X-Log-From"] == "21"
         assert [row["seq"] for row in await client.log(after=20)] == list(range(21, 31))

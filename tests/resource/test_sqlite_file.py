@@ -22,8 +22,8 @@ async def node() -> AsyncIterator[ResourceProcess]:
 
 @pytest.fixture
 async def client(node: ResourceProcess) -> AsyncIterator[ResourceClient]:
-    async with ResourceClient.connect(node.url) as client:
-        assert (await client.put("key", b"v", token=1)).status == 200
+    async with ResourceClient(node.url) as client:
+        assert (await client.put("key", b"v", fence=1)).status == 200
         yield client
 
 
@@ -55,7 +55,7 @@ async def test_a_foreign_lock_delays_writes_and_nothing_else(
     node: ResourceProcess, client: ResourceClient
 ) -> None:
     with locked(node.data / "resource.db"):
-        write = asyncio.create_task(client.put("key", b"w", token=2))
+        write = asyncio.create_task(client.put("key", b"w", fence=2))
         for _ in range(50):
             assert (await client.get("key")).body == b"v"
             assert (await client.send("GET", "/openapi.json")).status == 200
@@ -67,10 +67,10 @@ async def test_a_write_that_meets_a_lock_for_too_long_is_a_503(
     node: ResourceProcess, client: ResourceClient
 ) -> None:
     with locked(node.data / "resource.db"):
-        answer = await client.put("key", b"w", token=2)
+        answer = await client.put("key", b"w", fence=2)
         assert (answer.status, "locked" in answer.json["error"]) == (503, True)
         assert (await client.get("key")).body == b"v"
-    assert (await client.put("key", b"w", token=2)).status == 200
+    assert (await client.put("key", b"w", fence=2)).status == 200
 
 
 async def test_health_is_bad_while_nothing_can_be_written(
@@ -100,7 +100,7 @@ async def test_health_is_bad_on_a_corrupt_file(
     node: ResourceProcess, client: ResourceClient, damage: str
 ) -> None:
     for number in range(40):
-        await client.put(f"key-{number}", b"x" * 4000, token=1)
+        await client.put(f"key-{number}", b"x" * 4000, fence=1)
     await node.restart()  # everything is in the database proper now
     assert (await health(client)).status == 200
     database = node.data / "resource.db"
@@ -110,7 +110,7 @@ async def test_health_is_bad_on_a_corrupt_file(
         file.write(b"\xa5" * (100 if damage == "header" else size - 4096))
     answer = await unhealthy(client)
     assert answer.json["error"].startswith("the SQLite store failed: ")
-    assert (await client.put("key", b"w", token=9)).status == 503, "no more promises on such a file"
+    assert (await client.put("key", b"w", fence=9)).status == 503, "no more promises on such a file"
 
 
 @pytest.mark.faults
@@ -122,11 +122,11 @@ async def test_a_file_that_is_gone_is_noticed_before_anything_more_is_promised(
     (node.data / name).unlink()
     if what == "replaced":
         (node.data / name).touch()
-    answer = await client.put("key", b"w", token=2)
+    answer = await client.put("key", b"w", fence=2)
     assert answer.status == 503
     assert f"{name} was {what}" in answer.json["error"]
     assert (await health(client)).status == 503
-    assert (await client.put("key", b"w", token=3)).status == 503
+    assert (await client.put("key", b"w", fence=3)).status == 503
 
 
 async def test_a_file_of_an_earlier_version_is_taken_over(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ async def test_a_file_of_an_earlier_version_is_taken_over(tmp_path: Path) -> Non
         "INSERT INTO resource VALUES ('key', 7, 0, 7, 0, 3, '', x'76');"
     )
     old.close()
-    async with resource.spawn(store=f"sqlite:{path}") as node, ResourceClient.connect(node.url) as client:
+    async with resource.spawn(store=f"sqlite:{path}") as node, ResourceClient(node.url) as client:
         assert (await client.get("key")).body == b"v"
-        assert (await client.put("key", b"w", token=7)).status == 409
-        assert (await client.put("key", b"w", token=6)).json["yours"] is None
-        assert (await client.put("key", b"w", token=8)).json == {"version": 4}
+        assert (await client.put("key", b"w", fence=7)).status == 409
+        assert (await client.put("key", b"w", fence=6)).json["yours"] is None
+        assert (await client.put("key", b"w", fence=8)).json == {"version": 4}

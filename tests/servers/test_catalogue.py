@@ -27,10 +27,10 @@ async def test_a_backend_starts_in_every_form_and_takes_a_lock_of_its_shortest_t
                 assert client.capabilities.min_ttl <= one.shortest_ttl
                 handle = await client.acquire("key", ttl=max(one.shortest_ttl, 2.0))
                 assert await handle.release()
-            assert not server.died()
+            assert not server.dead()
             for node in server.nodes[:1]:
                 node.kill()
-                assert server.died()
+                assert server.dead()
 
 
 @pytest.mark.parametrize("name", [name for name in INSTALLATIONS if name not in BACKENDS])
@@ -42,7 +42,7 @@ async def test_another_topology_keeps_the_scheme_of_its_backend(name: str) -> No
 
 
 def test_every_backend_is_registered_under_contract_and_described() -> None:
-    assert {case.name for case in CASES} == set(BACKENDS)
+    assert set(BACKENDS) <= {case.name for case in CASES} <= set(INSTALLATIONS)
     assert set(BACKENDS) <= set(schemes())
     for name in SHARED:
         assert (ROOT / "docs" / "backends" / f"{PAGES.get(name, name)}.md").is_file(), name

@@ -58,6 +58,11 @@ async def field(backend: str) -> AsyncIterator[Field]:
             case "zookeeper":
                 keepers = await stack.enter_async_context(servers.zookeeper(3))
                 yield Field([*keepers], [(keepers.url, one) for one in _LOCAL], survives_kills=True, ttl=3.0)
+            case "postgres":
+                database = await stack.enter_async_context(servers.postgres())
+                clients = [(database.url, {**one, "request_timeout": 2.0}) for one in _LOCAL]
+                clients.append((database.url, {"pooler": True}))
+                yield Field([database], clients, survives_kills=True)
             case _:
                 raise SystemExit(f"no such backend: {backend}")
 
@@ -135,7 +140,7 @@ async def fight(backend: str, seconds: float, seed: int, folder: Path) -> tuple[
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.stress", description=__doc__)
     parser.add_argument(
-        "--backend", default="redis-queue", help="redis, redis-queue, redlock, etcd or zookeeper"
+        "--backend", default="redis-queue", help="redis, redis-queue, redlock, etcd, zookeeper or postgres"
     )
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))

@@ -63,6 +63,7 @@ class Cluster:
 
     publish_verb = "SPUBLISH"
     count_verb = "SHARDNUMSUB"
+    stays_listening = False
 
     def __init__(
         self,

@@ -24,6 +24,7 @@ table names.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
@@ -34,7 +35,7 @@ from asyncdlock.backends.redis.inspection import InspectedRedis
 from asyncdlock.backends.redis.queue_server import PATIENCE, Handed, Joined, MessageRunner, QueueServer
 from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.wait_list import Waiter, WaitList
-from asyncdlock.errors import BackendUnavailable, QueueFull
+from asyncdlock.errors import BackendError, BackendUnavailable, QueueFull
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, validity
 
 _LEAST_PATIENCE = 0.1  # a third of it lies between two looks
@@ -85,6 +86,11 @@ class QueueBackend(InspectedRedis):
         try:
             reply = None
             unheard = key in self._unheard or not self._messages.listening(claim)
+            if unheard and type(claim) is not Claim and self._messages.stays_listening:
+                # Those who share a lock need not ask for it one after the other.
+                with contextlib.suppress(BackendError):  # who may not subscribe can have what is free
+                    await self._messages.listen(claim)
+                    unheard = key in self._unheard
             if unheard:
                 sent, reply = await self._ask_unheard(claim)
             if reply is None:

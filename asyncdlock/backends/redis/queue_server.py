@@ -10,9 +10,9 @@ from asyncdlock.backends.redis.requests import milliseconds, terms
 from asyncdlock.backends.redis.scripts import Script, words
 from asyncdlock.types import Claim, SharedClaim
 
-_COMMON = "shared.lua", "queue_common.lua"
-ACQUIRE = Script(*_COMMON, "queue_acquire.lua")
-ACQUIRE_SHARED = Script(*_COMMON, "queue_acquire_shared.lua")
+_COMMON = "shared.lua", "queue_common.lua", "queue_shared.lua"
+ACQUIRE = Script(*_COMMON, "queue_acquire.lua", "queue_join.lua")
+ACQUIRE_SHARED = Script(*_COMMON, "queue_acquire_shared.lua", "queue_join.lua")
 WATCH = Script(*_COMMON, "queue_watch.lua")
 RELEASE = Script(*_COMMON, "queue_release.lua", once=True)
 FORCE_RELEASE = Script(*_COMMON, "queue_force_release.lua", once=True)
@@ -110,6 +110,8 @@ class MessageRunner(ScriptRunner, Protocol):
 
     publish_verb: str
     count_verb: str
+    stays_listening: bool
+    """Whether one channel serves all keys, and is kept once it is open."""
 
     def on_message(self, told: Callable[[bytes], None], lost: Callable[[], None]) -> None:
         """Call `told` with each message, and `lost` when a connection is lost."""

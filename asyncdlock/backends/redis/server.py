@@ -17,6 +17,7 @@ class Server(Node):
 
     publish_verb = "PUBLISH"
     count_verb = "NUMSUB"
+    stays_listening = True
 
     def __init__(self, opener: Opener, **options: Unpack[WireOptions]) -> None:
         super().__init__(opener, **options)

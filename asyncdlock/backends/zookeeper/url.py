@@ -1,11 +1,10 @@
 """Reads `zookeeper[s]://[user:password@]host[:port],…[/chroot][?option=value…]`."""
 
-import ssl
 from typing import Any
 from urllib.parse import unquote
 
 from asyncdlock import _options
-from asyncdlock._url import TLS, TLS_OPTIONS, LockURL
+from asyncdlock._url import TLS_OPTIONS, LockURL
 from asyncdlock.backends.zookeeper.backend import FENCE_SCALE, ZooKeeperBackend
 from asyncdlock.backends.zookeeper.session import Ensemble
 
@@ -38,19 +37,9 @@ def from_url(url: str, **options: Any) -> ZooKeeperBackend:
         hosts=[(address.host, address.port) for address in addresses],
         connect_timeout=values.pop("connect_timeout", 5.0),
         credentials=f"{user}:{password}" if user else None,
-        tls=tls and _context(tls),
+        tls=tls and tls.context(),
     )
     return ZooKeeperBackend(ensemble, chroot=_chroot(where.path, where.shown), **values)
-
-
-def _context(files: TLS) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=files.ca_file)
-        if files.cert_file:
-            context.load_cert_chain(files.cert_file, files.key_file)
-    except OSError as error:  # also what ssl raises
-        raise ValueError(f"the certificates cannot be read: {error}") from None
-    return context
 
 
 def _chroot(path: str, url: str) -> str:

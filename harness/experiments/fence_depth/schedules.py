@@ -42,7 +42,7 @@ class SetScene:
     async def lost(self) -> list[str]:
         """Those of them that are not in the set.
 
-        :raises aiohttp.ClientError: the resource does not answer.
+        :raises Unanswered: the resource does not answer.
         """
         return await self._shared.lost(self.scene.key, self.acknowledged)
 

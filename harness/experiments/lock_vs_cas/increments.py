@@ -7,14 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-import aiohttp
-
 import asyncdlock
 from asyncdlock import BackendError
 from harness.history.distribution import Distribution
-from harness.lab.resource_view import CONFLICT, ResourceView, Stored
+from harness.lab.resource_view import ResourceView, Stored
 from harness.lab.scale.crowd import crowd
-from harness.load.writer import Reply
+from harness.resource.client import Reply, ResourceClient
 
 CONNECTIONS = 100
 _FIRST_DELAY, _LONGEST_DELAY = 0.002, 1.0
@@ -57,10 +55,8 @@ async def _read(resource: ResourceView, fence: int | None = None) -> tuple[int, 
 
 @asynccontextmanager
 async def open_resource(url: str) -> AsyncIterator[ResourceView]:
-    connector = aiohttp.TCPConnector(limit=CONNECTIONS)
-    async with aiohttp.ClientSession(connector=connector) as session:
-        yield ResourceView(url, session)
-    await asyncio.sleep(0)
+    async with ResourceClient(url, connections=CONNECTIONS) as client:
+        yield ResourceView(client)
 
 
 def _stored(reply: Reply) -> bool:
@@ -68,7 +64,7 @@ def _stored(reply: Reply) -> bool:
 
     :raises BackendError: neither: there was no usable answer.
     """
-    if reply.write != "accepted" and reply.error != CONFLICT:
+    if reply.write != "accepted" and not reply.conflict:
         raise BackendError(f"the value could not be written: {reply.error or reply.write}")
     return reply.write == "accepted"
 

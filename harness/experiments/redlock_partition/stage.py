@@ -57,8 +57,8 @@ async def open_stage(
         else:
             async with lab.loading.one():
                 nodes = await stack.enter_async_context(servers.redis_nodes(NODES, persistent=persistent))
-        a = await stack.enter_async_context(open_reach(nodes.nodes, who="A"))
-        b = await stack.enter_async_context(open_reach(nodes.nodes, who="B"))
+        a = await stack.enter_async_context(open_reach(nodes.nodes, who="A", url=nodes.url))
+        b = await stack.enter_async_context(open_reach(nodes.nodes, who="B", url=nodes.url))
         if sides is not None:
             await stack.enter_async_context(a.without(scene.journal, sides.hidden_from_a))
             await stack.enter_async_context(b.without(scene.journal, sides.hidden_from_b))

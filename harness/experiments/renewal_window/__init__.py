@@ -20,7 +20,7 @@ from harness.lab.scene import TIMELINE_FILE
 from harness.lab.track import NeverHappened
 from harness.lab.verdict import Judged, judge
 from harness.load.clock import now
-from harness.load.writer import FencedWriter, open_writer
+from harness.resource.client import ResourceClient
 from harness.resource.process import Fence
 
 TTL = 0.5
@@ -114,7 +114,7 @@ class _Trials:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(asyncdlock.connect(url))
             rivals = {
-                fence: (client, await stack.enter_async_context(open_writer(resource)))
+                fence: (client, await stack.enter_async_context(ResourceClient(resource)))
                 for fence, resource in resources.items()
             }
             async with asyncio.TaskGroup() as group:
@@ -122,7 +122,11 @@ class _Trials:
                     group.create_task(process(number))
 
     async def _trial(
-        self, trial: Trial, participant: Participant, holder: Track, clients: tuple[LockClient, FencedWriter]
+        self,
+        trial: Trial,
+        participant: Participant,
+        holder: Track,
+        clients: tuple[LockClient, ResourceClient],
     ) -> None:
         rival = Track(f"rival {trial.number}", trial.key)
         self._tracks[trial.fence] += [holder, rival]

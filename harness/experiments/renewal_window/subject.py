@@ -12,7 +12,7 @@ from asyncdlock import LockClient, LockLost
 from harness.lab.actor import Actor
 from harness.lab.event import Event
 from harness.lab.forkserver import Channel
-from harness.load.writer import FencedWriter, open_writer
+from harness.resource.client import ResourceClient
 
 
 def subject(spec: Mapping[str, Any], channel: Channel) -> None:
@@ -27,16 +27,17 @@ def subject(spec: Mapping[str, Any], channel: Channel) -> None:
 
 async def _open(
     stack: contextlib.AsyncExitStack, spec: Mapping[str, Any]
-) -> tuple[LockClient, dict[str, FencedWriter]]:
+) -> tuple[LockClient, dict[str, ResourceClient]]:
     client = await stack.enter_async_context(asyncdlock.connect(spec["url"]))
     resources: dict[str, str] = spec["resources"]
     writers = {
-        fence: await stack.enter_async_context(open_writer(resource)) for fence, resource in resources.items()
+        fence: await stack.enter_async_context(ResourceClient(resource))
+        for fence, resource in resources.items()
     }
     return client, writers
 
 
-async def _trial(client: LockClient, writer: FencedWriter, trial: Event, channel: Channel) -> None:
+async def _trial(client: LockClient, writer: ResourceClient, trial: Event, channel: Channel) -> None:
     told = trial.details
     actor = Actor(told["key"], client, writer, channel.say)
     handle = await actor.acquire(ttl=told["ttl"], renew=told["watchdog"])

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import aiohttp
 import uvloop
 
 import asyncdlock
@@ -19,6 +18,7 @@ from harness.lab.actor import warm
 from harness.lab.forkserver import Channel
 from harness.lab.resource_view import ResourceView
 from harness.lab.shared_set import SetHolder, SharedSet
+from harness.resource.client import ResourceClient
 
 _PATIENCE = 4.0  # with the lock and with the resource, in TTLs
 _BREATH = 0.02  # when a server is down: no busy loop
@@ -31,10 +31,9 @@ def load(spec: Mapping[str, Any], channel: Channel) -> None:
 async def _load(spec: Mapping[str, Any], channel: Channel) -> None:
     client = asyncdlock.connect(spec["url"])
     key, ttl, process = spec["key"], spec["ttl"], spec["process"]
-    timeout = aiohttp.ClientTimeout(total=_PATIENCE * ttl)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
+    async with ResourceClient(spec["resource"], timeout=_PATIENCE * ttl) as resource:
         await warm(client, key)
-        shared = SharedSet(ResourceView(spec["resource"], session), spec["mode"])
+        shared = SharedSet(ResourceView(resource), spec["mode"])
         channel.say("ready")
         if channel.hear() is None:
             return

@@ -10,14 +10,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
-
 from harness.experiments.storm.plan import PROCESSES
 from harness.faults import Link, open_link
+from harness.faults.reach import open_reach
 from harness.lab.participant import Forkserver
-from harness.lab.reach import open_reach
 from harness.lab.resource_view import ResourceView
 from harness.load.targets import with_options
+from harness.resource.client import ResourceClient
 from harness.resource.process import Fence, ResourceProcess, spawn
 from harness.servers import Server
 from harness.servers.catalogue import INSTALLATIONS
@@ -77,14 +76,12 @@ async def open_rig(backend: str, forkserver: Forkserver, folder: Path) -> AsyncI
             stack.enter_async_context(installation.start(tuned=True, durable=True)),
             stack.enter_async_context(spawn()),
         )
-        session = await stack.enter_async_context(aiohttp.ClientSession())
         accesses = []
         for process in range(PROCESSES):
             who = f"process {process}"
-            reach = await stack.enter_async_context(open_reach(server.nodes, who=who, scheme=backend))
+            reach = await stack.enter_async_context(open_reach(server.nodes, who=who, url=server.url))
             link = await stack.enter_async_context(open_link(resource.address, name=f"{who} – resource"))
             # Patience with a server that is gone is cut short: a run lasts for a few seconds.
             accesses.append(Access(with_options(reach.url, installation.impatience), reach.links, link))
-        view = ResourceView(resource.url, session)
-        yield Rig(server.nodes, resource, view, accesses, forkserver, folder)
-        await asyncio.sleep(0)
+        client = await stack.enter_async_context(ResourceClient(resource.url))
+        yield Rig(server.nodes, resource, ResourceView(client), accesses, forkserver, folder)

@@ -11,6 +11,7 @@ from harness.judge.checkers.result import CheckResult, Unsound, Verdict, worst
 
 Checker = Callable[[Evidence], CheckResult]
 
+_AT_THE_LOCK = ("holders", "readers_and_writers", "permits")
 _AT_THE_RESOURCE = ("exclusion", "stale_writes", "lost_updates", "contents")
 
 _CHECKERS: dict[str, Checker] = {}
@@ -29,6 +30,11 @@ def checkers() -> Mapping[str, Checker]:
     return dict(sorted(_CHECKERS.items()))
 
 
+def questions() -> dict[str, str]:
+    """What each checker asks, in a line."""
+    return {name: (function.__doc__ or "").partition("\n")[0] for name, function in checkers().items()}
+
+
 def run_checks(history: History) -> dict[str, CheckResult]:
     """The result of every checker. Nothing is raised: a checker that cannot judge says `unknown`."""
     evidence = Evidence(history)
@@ -42,9 +48,8 @@ def verdict_of(results: Mapping[str, CheckResult]) -> Verdict:
 
 
 def broken_promise(results: Mapping[str, CheckResult]) -> str:
-    """What a lock that let in two at once has done, in one sentence; empty when it did not."""
-    held = results.get("holders")
-    if held is None or held.verdict != "violated":
+    """What a lock that let in too many at once has done, in one sentence; empty when it did not."""
+    if all(results[name].verdict != "violated" for name in _AT_THE_LOCK if name in results):
         return ""
     safe = all(results[name].verdict == "ok" for name in _AT_THE_RESOURCE if name in results)
     if safe:

@@ -1,6 +1,6 @@
 // The holder timeline: who held the key when, who waited, what the resource said. Wheel or drag to zoom,
 // double click for everything, arrow keys to move. Data: rows of
-// [called, granted, released, fence, write (0 accepted, 1 stale, 2 other), frozen, arrival], times in ms.
+// [called, granted, released, fence, write (0 accepted, 1 stale, 2 other), frozen, arrival, violation or "", when], times in ms.
 (() => {
   const root = document.getElementById("timeline");
   if (!root) return;
@@ -8,7 +8,7 @@
   const canvas = root.querySelector("canvas"), told = root.querySelector(".told");
   const context = canvas.getContext("2d");
   const end = data.rows.reduce((most, row) => Math.max(most, row[2]), 1);
-  let view = [0, end], drag = null;
+  let view = data.focus ? [data.focus[0], Math.min(data.focus[1], end)] : [0, end], drag = null;
   // Those who hold at the same time go below each other: more than one row is more than one holder.
   const lanes = [], lane = data.rows.map((row) => {
     let free = lanes.findIndex((until) => until <= row[1]);
@@ -36,6 +36,12 @@
       context.fillStyle = colour("--dim");
       context.fillText(step >= 100 ? (at / 1000).toFixed(step >= 1000 ? 0 : 1) + " s" : at.toFixed(step < 1 ? 2 : 0) + " ms", x(at) + 3, 14);
     }
+    for (const [name, from, to] of data.faults || []) {
+      if (to < view[0] || from > view[1]) continue;
+      context.globalAlpha = .14; context.fillStyle = colour("--bad");
+      context.fillRect(x(from), TOP, Math.max(x(to) - x(from), 2), height - TOP); context.globalAlpha = 1;
+      context.fillText(name, Math.max(x(from), 0) + 4, height - 6);
+    }
     context.fillStyle = colour("--dim");
     context.fillText("holds", 4, TOP + 10);
     context.fillText("waiting, at most " + most, 4, TOP + HOLDS + GAP - 6);
@@ -45,6 +51,11 @@
       const left = x(row[1]), wide = Math.max(x(row[2]) - left, 1), top = TOP + 16 + lane[number] * (thick + 2);
       context.fillStyle = row[4] === 1 ? colour("--bad") : row[5] ? colour("--frozen") : colour(number % 2 ? "--hold" : "--hold2");
       context.fillRect(left, top, wide, thick);
+      if (row[7]) {  // a broken promise: red from top to bottom where it happened
+        context.fillStyle = colour("--bad"); context.fillRect(left, top, wide, thick);
+        context.fillRect(x(row[8]) - 1, TOP, 3, HOLDS + 4);
+        context.fillText("✕ " + row[7], Math.min(Math.max(x(row[8]), 0) + 6, width - 280), TOP + HOLDS + 2);
+      }
       if (wide > 44) { context.fillStyle = "#fff"; context.fillText("fence " + row[3], left + 4, top + thick / 2 + 4); }
     });
     const floor = TOP + HOLDS + GAP + DEPTH;
@@ -63,6 +74,7 @@
       context.fillRect(Math.min(drag[0], drag[1]), 0, Math.abs(drag[1] - drag[0]), height); context.globalAlpha = 1;
     }
     root.dataset.from = view[0].toFixed(3); root.dataset.to = view[1].toFixed(3); root.dataset.drawn = data.rows.length;
+    root.dataset.violations = data.rows.filter((row) => row[7]).length;
   }
   const at = (pixel) => view[0] + pixel / canvas.clientWidth * (view[1] - view[0]);
   function zoom(from, to) {
@@ -80,7 +92,7 @@
     const time = at(event.offsetX), row = data.rows.find((row) => row[1] <= time && time <= row[2]);
     told.textContent = row ? `arrival ${row[6]}: fence ${row[3]}, waited ${(row[1] - row[0]).toFixed(3)} ms, granted at ` +
       `${row[1].toFixed(3)} ms, held ${(row[2] - row[1]).toFixed(3)} ms, its write was ${["accepted", "refused as stale", "not made or unknown"][row[4]]}` +
-      (row[5] ? "; frozen on purpose" : "") : "nobody holds the key at " + time.toFixed(3) + " ms";
+      (row[5] ? "; frozen on purpose" : "") + (row[7] ? "; VIOLATION: " + row[7] : "") : "nobody holds the key at " + time.toFixed(3) + " ms";
   });
   canvas.addEventListener("pointerup", () => {
     if (!drag) return;

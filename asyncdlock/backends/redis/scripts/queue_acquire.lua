@@ -1,7 +1,6 @@
--- Take the lock if it is free and nobody waits; else join the queue.
--- KEYS, ARGV: see queue_common.lua; ARGV[7]: how many may wait (0: do not join), -1: any number
--- Returns the last fence taken, or
--- {place in the order of arrival or 0, PTTL of the holder, server time in ms, [owner, fence of a grant to our session]}.
+-- Take the lock if it is free and nobody waits; else join the queue (queue_join.lua).
+-- KEYS, ARGV: see queue_common.lua
+-- Returns the last fence taken, or what queue_join.lua does.
 
 local waiting = redis.call('ZCARD', QUEUE)
 local holder = redis.call('GET', LOCK)
@@ -21,4 +20,3 @@ elseif holder == OWNER then
 elseif is_foreign(holder) then
   return FOREIGN
 end
-return {join(tonumber(ARGV[7])), redis.call('PTTL', LOCK), now_ms(), granted[1], granted[2]}

@@ -1,20 +1,24 @@
--- Hold the lock beside others if they let it and nobody waits; else join the queue.
--- KEYS, ARGV: see queue_common.lua; ARGV[7]: how many may wait (0: do not join), -1: any number
--- Returns the fence, or
--- {place in the order of arrival or 0, ms until a lease ends, server time in ms, [owner, fence of a grant to our session]}.
+-- Hold the lock beside others if they let it and nobody waits; else join the queue (queue_join.lua).
+-- KEYS, ARGV: see queue_common.lua
+-- Returns the fence, or what queue_join.lua does.
 
-if shares(LOCK, HOLDERS, OWNER) then
+local shared = sharing()
+if shared.leases.has(OWNER) then
   -- Ours already: the reply or the message was lost, and its fence with it.
-  return grant_beside(OWNER, TTL)
+  return shared.grant(OWNER, TTL)
 end
 local granted = {}
 if redis.call('EXISTS', QUEUE) == 1 then
-  granted = serve() or granted
+  local holder = redis.call('GET', LOCK)
+  if not holder then
+    granted = grant_next() or granted
+  elseif holder == SHARED then
+    granted = shared.serve() or granted
+  end
   if granted[1] == OWNER then
     return granted[2]
   end
 end
-if redis.call('EXISTS', QUEUE) == 0 and has_room(tonumber(string.match(FENCES, '%d+$'))) then
-  return grant_beside(OWNER, TTL)
+if redis.call('EXISTS', QUEUE) == 0 and shared.has_room(tonumber(string.match(FENCES, '%d+$'))) then
+  return shared.grant(OWNER, TTL)
 end
-return {join(tonumber(ARGV[7])), next_end(), now_ms(), granted[1], granted[2]}

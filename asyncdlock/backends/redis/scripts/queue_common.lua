@@ -12,8 +12,6 @@
 local LOCK, FENCE, QUEUE, SESSIONS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local OWNER, TTL, FENCES, PATIENCE, PUBLISH, CHANNEL = unpack(ARGV, 1, 6)
 local MEMBER = OWNER .. ' ' .. TTL .. ' ' .. FENCES
--- Not among KEYS, to spare the plain lock a word in each request: it lies in the same slot by its name.
-local HOLDERS = 'holders' .. string.sub(QUEUE, 6)
 
 local function session_of(owner)
   return string.sub(owner, 1, 23)
@@ -57,86 +55,8 @@ local function speaks(session)
   return ahead >= 0
 end
 
--- Give `owner` a lease beside those of others; its fence. What an earlier time left in the set does not count.
-local function grant_beside(owner, ttl)
-  local fence = redis.call('INCR', FENCE)
-  if redis.call('GET', LOCK) ~= SHARED then
-    redis.call('DEL', HOLDERS)
-    redis.call('SET', LOCK, SHARED)
-  end
-  share(LOCK, HOLDERS, owner, ttl)
-  if fence > 9007199254740991 then
-    return redis.call('GET', FENCE)
-  end
-  return fence
-end
-
--- Whether one more may hold the lock beside others; `limit`: how many at once, 0 for any number.
-local function has_room(limit)
-  local holder = redis.call('GET', LOCK)
-  if holder ~= SHARED then
-    return not holder
-  end
-  redis.call('ZREMRANGEBYSCORE', HOLDERS, '-inf', now_ms())
-  return limit == 0 or redis.call('ZCARD', HOLDERS) < limit
-end
-
--- End the lease of `owner`.
-local function leave_others(owner)
-  redis.call('ZREM', HOLDERS, owner)
-  redis.call('ZREMRANGEBYSCORE', HOLDERS, '-inf', now_ms())
-  if redis.call('EXISTS', HOLDERS) == 0 then
-    redis.call('DEL', LOCK)
-  else
-    end_with_the_last(LOCK, HOLDERS)
-  end
-end
-
-local function lives(session)
-  return session == session_of(OWNER) or speaks(session)
-end
-
--- Let in a waiter that is to hold the lock beside others: {owner, fence} if it is OWNER, {} if it was told by a
--- message, nil if it is not alive. Always by a message, because one script can let in many of one process.
-local function let_in(member)
-  local owner, ttl = string.match(member, '^(%S+) (%d+)')
-  if not lives(session_of(owner)) then
-    return nil
-  end
-  local fence = grant_beside(owner, ttl)
-  if owner == OWNER then
-    return {owner, fence}
-  end
-  if tell(owner, fence) then
-    return {}
-  end
-  leave_others(owner)
-  return nil
-end
-
--- Let in the waiters in front for as long as there is room for them; what `let_in` returned for OWNER, else {} or nil.
--- One in front who cannot go in and is not alive must not keep out those behind it.
-local function let_in_all()
-  local granted
-  local member = redis.call('ZRANGE', QUEUE, 0, 0)[1]
-  while member do
-    local limit = string.match(member, '^%S+ %d+ %d+ (%d+)$')
-    if limit and has_room(tonumber(limit)) then
-      redis.call('ZREM', QUEUE, member)
-      local one = let_in(member)
-      if one and not (granted and granted[1]) then
-        granted = one
-      end
-    elseif lives(session_of(member)) then
-      return granted
-    else
-      redis.call('ZREM', QUEUE, member)
-    end
-    member = redis.call('ZRANGE', QUEUE, 0, 0)[1]
-  end
-  redis.call('DEL', SESSIONS)
-  return granted
-end
+-- What concerns those who hold the lock beside others: queue_shared.lua.
+local sharing
 
 -- Give the lock to the first waiter that lives.
 -- nil: nobody waits. {}: the waiter was told by a message. {owner, fence}: it is of our own session.
@@ -152,11 +72,7 @@ local function grant_next()
     local owner, ttl, fences = string.match(member, '^(%S+) (%d+) (%d+)$')
     local session = session_of(member)
     if not owner then
-      granted = let_in(member)
-      if granted then
-        local more = let_in_all()
-        granted = granted[1] and granted or more or granted
-      end
+      granted = sharing().begin(member)
     elseif session == session_of(OWNER) then
       granted = {owner, grant(owner, ttl, fences)}
     elseif speaks(session) then
@@ -200,50 +116,4 @@ local function forget_silent(now)
       redis.call('HDEL', SESSIONS, session, 'patience ' .. session)
     end
   end
-end
-
--- Let in whoever may, if the lock was let go without a word or one of several leases has ended; as `grant_next`.
-local function serve()
-  local holder = redis.call('GET', LOCK)
-  if holder == SHARED then
-    redis.call('ZREMRANGEBYSCORE', HOLDERS, '-inf', now_ms())
-    if redis.call('EXISTS', HOLDERS) == 1 then
-      return let_in_all()
-    end
-    redis.call('DEL', LOCK)
-  elseif holder then
-    return nil
-  end
-  return grant_next()
-end
-
--- Milliseconds until a lease ends; -1: never.
-local function next_end()
-  if redis.call('GET', LOCK) == SHARED then
-    local first = redis.call('ZRANGE', HOLDERS, 0, 0, 'WITHSCORES')[2]
-    return math.max(0, tonumber(first or 0) - now_ms())
-  end
-  return redis.call('PTTL', LOCK)
-end
-
--- Join the queue unless `limit` wait already (0: do not join, -1: any number); the place, or 0.
-local function join(limit)
-  local now = now_ms()
-  local place = 0
-  if limit < 0 or redis.call('ZCARD', QUEUE) < limit then
-    place = redis.call('HINCRBY', SESSIONS, 'seq', 1)
-    if redis.call('ZADD', QUEUE, 'NX', place, MEMBER) == 0 then
-      place = 0
-    elseif place % 1000 == 0 then
-      forget_silent(now)
-    end
-  end
-  if place == 0 then
-    -- It may have joined before: the reply was lost.
-    place = tonumber(redis.call('ZSCORE', QUEUE, MEMBER) or 0)
-  end
-  if place > 0 then
-    speak(now)
-  end
-  return place
 end

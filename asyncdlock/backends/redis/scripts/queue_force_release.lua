@@ -13,7 +13,8 @@ redis.call('INCRBY', FENCE, 1)
 if (redis.call('GET', LOCK) or '') ~= ARGV[8] then
   return 0
 end
-redis.call('DEL', LOCK, HOLDERS)
+-- Whoever held it beside others as well: their set is named like the queue.
+redis.call('DEL', LOCK, 'holders' .. string.sub(QUEUE, 6))
 -- pcall: who waits meets the error of a queue that cannot be served.
 local went_well, granted = pcall(grant_next)
 if went_well and granted and granted[1] then

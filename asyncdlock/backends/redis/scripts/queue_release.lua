@@ -5,15 +5,16 @@
 
 -- pcall: a key that became another type is not ours either.
 local holder = redis.pcall('GET', LOCK)
-if holder == SHARED and shares(LOCK, HOLDERS, OWNER) then
-  leave_others(OWNER)
-  local went_well, granted = pcall(serve)
+local shared = holder == SHARED and sharing()
+if shared and shared.leases.has(OWNER) then
+  shared.leases.drop(OWNER)
+  local went_well, granted = pcall(shared.serve)
   return went_well and granted and granted[1] and granted or 1
 end
 local owned = holder == OWNER
 if not owned or ARGV[7] and redis.call('GET', FENCE) ~= ARGV[7] then
-  if redis.pcall('ZREM', QUEUE, MEMBER) == 1 and holder == SHARED then
-    let_in_all()  -- perhaps it was all that kept out those behind it
+  if redis.pcall('ZREM', QUEUE, MEMBER) == 1 and shared then
+    shared.let_in_all()  -- perhaps it was all that kept out those behind it
   end
   if redis.call('EXISTS', QUEUE) == 0 then
     redis.call('DEL', SESSIONS)

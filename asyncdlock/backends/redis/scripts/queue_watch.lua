@@ -5,12 +5,18 @@
 --          [owner, fence of a grant to our session]}.
 
 local now = now_ms()
-local granted = serve() or {}
+local holder = redis.call('GET', LOCK)
+local granted = {}
+if not holder then
+  granted = grant_next() or granted
+elseif holder == SHARED then
+  granted = sharing().serve() or granted
+end
 local waits = redis.call('ZSCORE', QUEUE, MEMBER) or granted[1] == OWNER
 if redis.call('ZCARD', QUEUE) > 0 then
   speak(now)
 end
-local holder = redis.call('GET', LOCK) or ''
+holder = redis.call('GET', LOCK) or ''
 if is_foreign(holder) then
   return FOREIGN
 end
@@ -18,7 +24,8 @@ local tells = 0
 if holder == SHARED or redis.call('PUBSUB', ARGV[7], CHANNEL .. session_of(holder))[2] > 0 then
   tells = 1
 end
+local ends = holder == SHARED and sharing().next_end() or redis.call('PTTL', LOCK)
 if session_of(holder) ~= session_of(OWNER) then
   holder = ''
 end
-return {waits and 1 or 0, next_end(), now, tells, holder, granted[1], granted[2]}
+return {waits and 1 or 0, ends, now, tells, holder, granted[1], granted[2]}

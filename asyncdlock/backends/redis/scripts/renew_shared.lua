@@ -6,9 +6,10 @@
 local states = {}
 local n = #KEYS / 2
 for i = 1, n do
+  local leases = leases_of(KEYS[i], KEYS[n + i])
   states[i] = 0
-  if shares(KEYS[i], KEYS[n + i], ARGV[i]) then
-    share(KEYS[i], KEYS[n + i], ARGV[i], ARGV[n + i])
+  if leases.has(ARGV[i]) then
+    leases.extend(ARGV[i], ARGV[n + i])
     states[i] = 1
   end
 end

@@ -14,20 +14,44 @@ local function now_ms()
   return clock
 end
 
--- The lock and the set end with the last lease.
-local function end_with_the_last(lock, holders)
-  local last = redis.call('ZREVRANGE', holders, 0, 0, 'WITHSCORES')[2]
-  redis.call('PEXPIREAT', lock, last)
-  redis.call('PEXPIREAT', holders, last)
-end
+-- The leases of such a lock. A table of functions that is made when it is needed: to make a function takes a script
+-- half as long as a command, and the plain lock needs none of these.
+local function leases_of(lock, holders)
+  local leases = {}
 
--- Whether `owner` holds it beside others: the set alone does not tell, it may be of an earlier time.
-local function shares(lock, holders, owner)
-  return redis.pcall('GET', lock) == SHARED and tonumber(redis.call('ZSCORE', holders, owner) or 0) > now_ms()
-end
+  -- The lock and the set end with the last lease.
+  local function settle()
+    local last = redis.call('ZREVRANGE', holders, 0, 0, 'WITHSCORES')[2]
+    redis.call('PEXPIREAT', lock, last)
+    redis.call('PEXPIREAT', holders, last)
+  end
 
--- Begin a lease of `owner`, or extend it.
-local function share(lock, holders, owner, ttl)
-  redis.call('ZADD', holders, string.format('%.0f', now_ms() + ttl), owner)
-  end_with_the_last(lock, holders)
+  -- Whether `owner` has one: the set alone does not tell, it may be of an earlier time.
+  function leases.has(owner)
+    return redis.pcall('GET', lock) == SHARED and tonumber(redis.call('ZSCORE', holders, owner) or 0) > now_ms()
+  end
+
+  -- Begin one, or extend it.
+  function leases.extend(owner, ttl)
+    redis.call('ZADD', holders, string.format('%.0f', now_ms() + ttl), owner)
+    settle()
+  end
+
+  -- How many there are, without those that have ended.
+  function leases.count()
+    redis.call('ZREMRANGEBYSCORE', holders, '-inf', now_ms())
+    return redis.call('ZCARD', holders)
+  end
+
+  -- End one; with the last, the lock is free.
+  function leases.drop(owner)
+    redis.call('ZREM', holders, owner)
+    if leases.count() == 0 then
+      redis.call('DEL', lock)
+    else
+      settle()
+    end
+  end
+
+  return leases
 end

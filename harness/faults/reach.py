@@ -1,24 +1,26 @@
 """What one client can reach of a group of servers: a link of its own to every node."""
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from harness.faults import FaultJournal, Link, Way, open_link, partition
+from harness.faults.journal import FaultJournal
+from harness.faults.partition import partition
+from harness.faults.tcp_link import Link, Way, open_link
 from harness.servers.ports import free_port
 from harness.servers.server import Server
+
+_ADDRESS = re.compile(r"[\w.]+:\d+")
 
 
 class Reach:
     """One client's links, in the order of the nodes; see `open_reach`."""
 
-    def __init__(self, links: Sequence[Link], scheme: str) -> None:
+    def __init__(self, links: Sequence[Link], url: str) -> None:
         self.links = links
-        self._scheme = scheme
-
-    @property
-    def url(self) -> str:
+        detours = {link.target: link.address for link in links}
+        self.url = _ADDRESS.sub(lambda found: detours.get(found[0], found[0]), url)
         """All nodes by way of the links."""
-        return f"{self._scheme}://{','.join(link.address for link in self.links)}"
 
     def without(
         self, journal: FaultJournal, nodes: Iterable[int], *ways: Way
@@ -28,8 +30,8 @@ class Reach:
 
 
 @contextlib.asynccontextmanager
-async def open_reach(nodes: Sequence[Server], *, who: str, scheme: str = "redlock") -> AsyncIterator[Reach]:
-    """Links from the client `who` to every node, for the length of an `async with`.
+async def open_reach(nodes: Sequence[Server], *, who: str, url: str) -> AsyncIterator[Reach]:
+    """Links from the client `who` to every node, for the length of an `async with`; `url` is the direct way.
 
     Ports rise in the order of the nodes' own: Redlock sorts its nodes by address, and the clients of
     one group must agree on the order.
@@ -43,4 +45,4 @@ async def open_reach(nodes: Sequence[Server], *, who: str, scheme: str = "redloc
             )
             for number, node in enumerate(nodes)
         ]
-        yield Reach(links, scheme)
+        yield Reach(links, url)

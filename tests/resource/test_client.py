@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from harness.load import writer as writer_module
-from harness.load.writer import FencedWriter, Reply, open_writer
+from harness.resource.client import Reply, ResourceClient, Unanswered, UnexpectedReply
+from harness.resource.reply import Meaning
+from harness.resource.wire import MAX_REPLY
 from harness.servers.ports import free_port
 
 
 @asynccontextmanager
-async def answering(answer: bytes | None) -> AsyncIterator[tuple[str, list[bytes]]]:
+async def answering(answer: bytes | None, *, body: int = 4) -> AsyncIterator[tuple[str, list[bytes]]]:
     """A resource that reads one request and sends `answer`; without one it hangs up."""
     heard: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        heard.append(head + await reader.readexactly(4))
+        heard.append(head + await reader.readexactly(body))
         if answer is not None:
             writer.write(answer)
             await writer.drain()
@@ -35,14 +36,14 @@ def http(status: str, body: str) -> bytes:
     return (head + body).encode()
 
 
-async def put(url: str, key: str = "a/b", fence: int | None = 7) -> Reply:
-    async with open_writer(url) as writer:
-        return await writer.put(key, fence=fence, owner="me", body=b"body")
+async def put(url: str, key: str = "a/b", fence: int | None = 7, timeout: float = 30.0) -> Reply:
+    async with ResourceClient(url, timeout=timeout) as writer:
+        return await writer.put(key, b"body", fence=fence, owner="me")
 
 
 async def test_the_request_carries_fence_owner_and_body() -> None:
     async with answering(http("200 OK", "{}")) as (url, heard):
-        assert await put(url) == Reply("accepted")
+        assert (await put(url)).write == "accepted"
     (request,) = heard
     assert request.startswith(b"PUT /r/a%2Fb HTTP/1.1\r\n")
     assert b"X-Fence-Token: 7\r\n" in request
@@ -59,7 +60,7 @@ async def test_without_a_fence_no_token_is_sent() -> None:
 async def test_a_refusal_tells_what_the_resource_has_seen() -> None:
     refusal = http("409 Conflict", '{"error":"stale fencing token","seen":9,"got":7}')
     async with answering(refusal) as (url, _):
-        assert await put(url) == Reply("stale", 9)
+        assert (await put(url)).meaning == Meaning("stale", 9)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +88,7 @@ async def test_no_connection_is_a_failure_that_certainly_did_not_happen() -> Non
     assert "no connection to the resource" in (reply.error or "")
 
 
-async def test_silence_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "WRITE_TIMEOUT", 0.2)
+async def test_silence_is_unknown() -> None:
     silent = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,7 +96,7 @@ async def test_silence_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        reply = await put(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        reply = await put(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout=0.2)
         silent.set()
         await asyncio.sleep(0)
     assert reply.write == "unknown"
@@ -132,33 +132,33 @@ async def scripted() -> AsyncIterator[tuple[Scripted, str]]:
         yield script, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def write(writer: FencedWriter) -> Reply:
-    return await writer.put("k", fence=1, owner="me", body=b"body")
+async def write(writer: ResourceClient) -> Reply:
+    return await writer.put("k", b"body", fence=1, owner="me")
 
 
 async def test_a_connection_is_kept_and_used_again() -> None:
-    async with scripted() as (script, url), open_writer(url) as writer:
+    async with scripted() as (script, url), ResourceClient(url) as writer:
         for _ in range(20):
-            assert await write(writer) == Reply("accepted")
+            assert (await write(writer)).write == "accepted"
     assert (script.connections, script.heard) == (1, 20)
 
 
 async def test_a_connection_that_the_server_closed_in_between_is_not_used() -> None:
-    async with scripted() as (script, url), open_writer(url) as writer:
+    async with scripted() as (script, url), ResourceClient(url) as writer:
         await write(writer)
         script.writers[0].close()
         async with asyncio.timeout(30):
             while writer.idle:
                 await asyncio.sleep(0.001)
-        assert await write(writer) == Reply("accepted")
+        assert (await write(writer)).write == "accepted"
     assert (script.connections, script.heard) == (2, 2)
 
 
 async def test_a_connection_that_says_close_is_not_used_again() -> None:
-    async with scripted() as (script, url), open_writer(url) as writer:
+    async with scripted() as (script, url), ResourceClient(url) as writer:
         script.answers = [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"]
-        assert await write(writer) == Reply("accepted")
-        assert await write(writer) == Reply("accepted")
+        assert (await write(writer)).write == "accepted"
+        assert (await write(writer)).write == "accepted"
     assert script.connections == 2
 
 
@@ -178,8 +178,8 @@ async def test_nothing_is_ever_sent_twice() -> None:
         stream.transport.abort()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        async with open_writer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as writer:
-            assert await write(writer) == Reply("accepted")
+        async with ResourceClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as writer:
+            assert (await write(writer)).write == "accepted"
             lost = await write(writer)
     assert lost.write == "unknown"
     assert heard == 2
@@ -189,30 +189,33 @@ async def test_nothing_is_ever_sent_twice() -> None:
     "surplus", [http("409 Conflict", '{"seen":9}'), b"garbage\r\n\r\n"], ids=["reply", "garbage"]
 )
 async def test_what_nobody_asked_for_is_never_the_next_reply(surplus: bytes) -> None:
-    async with scripted() as (script, url), open_writer(url) as writer:
+    async with scripted() as (script, url), ResourceClient(url) as writer:
         script.answers = [http("200 OK", "{}") + surplus]
-        assert await write(writer) == Reply("accepted")
-        assert await write(writer) == Reply("accepted")
+        assert (await write(writer)).write == "accepted"
+        assert (await write(writer)).write == "accepted"
         script.writers[-1].write(surplus)
         async with asyncio.timeout(30):
             while writer.idle:
                 await asyncio.sleep(0.001)
-        assert await write(writer) == Reply("accepted")
+        assert (await write(writer)).write == "accepted"
     assert script.connections == 3
 
 
 async def test_a_reply_without_end_is_not_read_on() -> None:
-    async with scripted() as (script, url), open_writer(url) as writer:
-        script.answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n" + bytes(1 << 20)]
+    async with scripted() as (script, url), ResourceClient(url) as writer:
+        script.answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n" + bytes(MAX_REPLY)]
         reply = await write(writer)
     assert reply.write == "unknown"
     assert "longer than" in (reply.error or "")
 
 
-async def test_a_reply_in_small_pieces_and_after_a_remark_is_one_reply() -> None:
+@asynccontextmanager
+async def in_small_pieces(answer: bytes) -> AsyncIterator[str]:
+    """A server that sends its answer byte by byte."""
+
     async def serve(reader: asyncio.StreamReader, stream: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        for byte in b"HTTP/1.1 100 Continue\r\n\r\n" + http("409 Conflict", '{"seen":9}'):
+        for byte in answer:
             stream.write(bytes([byte]))
             await stream.drain()
             await asyncio.sleep(0)
@@ -220,8 +223,13 @@ async def test_a_reply_in_small_pieces_and_after_a_remark_is_one_reply() -> None
         stream.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        async with open_writer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as writer:
-            assert await write(writer) == Reply("stale", 9)
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_reply_in_small_pieces_and_after_a_remark_is_one_reply() -> None:
+    answer = b"HTTP/1.1 100 Continue\r\n\r\n" + http("409 Conflict", '{"seen":9}')
+    async with in_small_pieces(answer) as url, ResourceClient(url) as writer:
+        assert (await write(writer)).meaning == Meaning("stale", 9)
 
 
 async def test_a_cancelled_write_takes_its_connection_along() -> None:
@@ -237,7 +245,7 @@ async def test_a_cancelled_write_takes_its_connection_along() -> None:
 
     heard = asyncio.Event()
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        async with open_writer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as writer:
+        async with ResourceClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as writer:
             writing = asyncio.create_task(write(writer))
             await asyncio.wait_for(heard.wait(), 30)
             writing.cancel()
@@ -245,41 +253,58 @@ async def test_a_cancelled_write_takes_its_connection_along() -> None:
                 await writing
             assert writer.take() is None
             release.set()
-            assert await write(writer) == Reply("accepted")
+            assert (await write(writer)).write == "accepted"
 
 
 async def test_whoever_waits_for_a_connection_gets_the_next_in_order() -> None:
-    async with scripted() as (script, url), open_writer(url, connections=2) as writer:
+    async with scripted() as (script, url), ResourceClient(url, connections=2) as writer:
         replies = await asyncio.gather(*(write(writer) for _ in range(50)))
-    assert set(replies) == {Reply("accepted")}
+    assert {reply.write for reply in replies} == {"accepted"}
     assert (script.connections, script.heard) == (2, 50)
 
 
 async def test_a_cancelled_wait_for_a_connection_keeps_none() -> None:
-    async with scripted() as (_, url), open_writer(url, connections=1) as writer:
+    async with scripted() as (_, url), ResourceClient(url, connections=1) as writer:
         held = await writer.connect()
         waiting = [asyncio.create_task(write(writer)) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[0].cancel()
-        await writer.put("k", fence=1, owner="me", body=b"body", on=held)
+        await writer.put("k", b"body", fence=1, owner="me", on=held)
         waiting[1].cancel()
         async with asyncio.timeout(30):
             done = await asyncio.gather(*waiting, return_exceptions=True)
-        assert done[2] == Reply("accepted")
-        assert await write(writer) == Reply("accepted")
+        assert isinstance(done[2], Reply) and done[2].write == "accepted"
+        assert (await write(writer)).write == "accepted"
 
 
 async def test_a_unix_socket_does_as_well(tmp_path: Path) -> None:
     script = Scripted()
     path = tmp_path / "resource.sock"
     async with await asyncio.start_unix_server(script.serve, path):
-        assert await put(f"unix:{path}", "k") == Reply("accepted")
+        assert (await put(f"unix:{path}", "k")).write == "accepted"
     assert script.heard == 1
 
 
 @pytest.mark.parametrize("owner", ["two\r\nlines: yes", "ü", "\x00"])
 async def test_an_owner_cannot_add_headers(owner: str) -> None:
-    async with scripted() as (script, url), open_writer(url) as writer:
+    async with scripted() as (script, url), ResourceClient(url) as writer:
         with pytest.raises(ValueError, match="printable"):
-            await writer.put("k", fence=1, owner=owner, body=b"body")
+            await writer.put("k", b"body", fence=1, owner=owner)
     assert script.heard == 0
+
+
+async def test_a_reply_that_arrives_byte_by_byte_keeps_its_headers() -> None:
+    answer = b"HTTP/1.1 102 Processing\r\nETag: no\r\n\r\n" + http("200 OK", '{"a": 1}')
+    async with in_small_pieces(answer) as url, ResourceClient(url) as client:
+        reply = await client.healthz()
+    assert dict(reply.headers) == {"Content-Type": "application/json", "Content-Length": "8"}
+    assert reply.json == {"a": 1}
+
+
+async def test_a_question_without_an_answer_is_an_error_of_its_own() -> None:
+    async with ResourceClient(f"http://127.0.0.1:{free_port()}") as client:
+        with pytest.raises(Unanswered, match="no connection to the resource"):
+            await client.get("k")
+    async with answering(http("404 Not Found", "{}"), body=0) as (url, _), ResourceClient(url) as client:
+        with pytest.raises(UnexpectedReply, match="answered 404 to /metrics"):
+            await client.metric("a")

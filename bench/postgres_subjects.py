@@ -1,0 +1,83 @@
+"""What is measured on PostgreSQL: our backend, sqlalchemy-dlock, and a plain advisory lock."""
+
+from typing import Any
+
+import asyncpg
+
+from bench.subjects import Lock, Ours, Subject
+
+CONTENDERS = 200
+
+
+class Postgres(Ours):
+    name = "asyncdlock"
+    scheme = "postgres"
+
+
+class StrictOrder(Postgres):
+    name = "asyncdlock, strict FIFO"
+    query = "?local_handoffs=0"
+
+
+class Advisory(Subject):
+    """`pg_advisory_lock` on a connection for each contender: what people write by hand."""
+
+    name = "advisory lock"
+
+    async def open(self) -> None:
+        """Contenders connect by themselves."""
+
+    def lock(self, key: str) -> Lock:
+        return _AdvisoryLock(self.url, key)
+
+
+class _AdvisoryLock:
+    fence = None
+
+    def __init__(self, url: str, key: str) -> None:
+        self._url = url
+        self._key = key
+        self._connection: Any = None
+
+    async def acquire(self) -> None:
+        if self._connection is None:
+            self._connection = await asyncpg.connect(self._url)
+        await self._connection.fetchval("SELECT pg_advisory_lock(hashtextextended($1, 0))", self._key)
+
+    async def release(self, _: Any) -> None:
+        await self._connection.fetchval("SELECT pg_advisory_unlock(hashtextextended($1, 0))", self._key)
+
+
+class SqlalchemyDlock(Subject):
+    name = "sqlalchemy-dlock"
+
+    async def open(self) -> None:
+        from sqlalchemy.ext.asyncio import create_async_engine
+
+        address = self.url.partition("://")[2]
+        self._engine = create_async_engine(f"postgresql+asyncpg://{address}", pool_size=self.contenders)
+
+    def lock(self, key: str) -> Lock:
+        return _DlockLock(self._engine, key)
+
+
+class _DlockLock:
+    fence = None
+
+    def __init__(self, engine: Any, key: str) -> None:
+        self._engine = engine
+        self._key = key
+        self._lock: Any = None
+
+    async def acquire(self) -> Any:
+        if self._lock is None:
+            from sqlalchemy_dlock.factory import create_async_sadlock
+
+            self._lock = create_async_sadlock(await self._engine.connect(), self._key)
+        return await self._lock.acquire()
+
+    async def release(self, _: Any) -> None:
+        await self._lock.release()
+
+
+ALL: tuple[type[Subject], ...] = (Postgres, StrictOrder, Advisory, SqlalchemyDlock)

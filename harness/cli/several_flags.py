@@ -1,0 +1,57 @@
+"""The flags of a run in several stages, or by several generators."""
+
+import argparse
+
+from harness.cli.flags import flag
+from harness.config import RunConfig, parse_stage
+from harness.load.dask_fleet import parse_fleet
+
+
+def stages(text: str) -> tuple[str, ...]:
+    named = tuple(stage.strip() for stage in text.split(","))
+    for stage in named:
+        parse_stage(stage)
+    return named
+
+
+def share(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ValueError(f"{text!r} is not a share: write 1/4 for the first of four")
+    return int(number) - 1, int(count)
+
+
+def add_to(group: argparse._ArgumentGroup) -> None:
+    default = RunConfig()
+    flag(
+        group,
+        "--stages",
+        stages,
+        "rates that follow each other, instead of --rate and --duration: 500/10s,2000/30s",
+        default=default.stages,
+        metavar="R/D,…",
+    )
+    flag(
+        group,
+        "--fleet",
+        parse_fleet,
+        "spread the run over Dask workers, a share each: local:4 starts them here, tcp://host:8786 names a "
+        "scheduler (pip install 'asyncdlock[fleet]')",
+        metavar="local:N|tcp://…",
+    )
+    flag(
+        group,
+        "--share",
+        share,
+        "this is the Ith of N generators that make one run together, on the servers of --url and "
+        "--resource-url: rate, contenders and duration are those of the whole; 'merge' joins their folders",
+        default=default.share,
+        metavar="I/N",
+    )
+    flag(
+        group,
+        "--start-at",
+        float,
+        "begin at this time, in seconds since 1970, so that generators start together",
+        metavar="T",
+    )
