@@ -1,8 +1,11 @@
 """Distributed locks for asyncio with fencing tokens: the lock is a hint, the resource decides."""
 
+import logging
+
 from asyncdlock import blocking as blocking
-from asyncdlock.backend import Backend, register
-from asyncdlock.client import LockClient, connect
+from asyncdlock._connect import connect
+from asyncdlock.backend import Backend, Inspectable, register
+from asyncdlock.client import LockClient
 from asyncdlock.errors import (
     AcquireTimeout,
     BackendError,
@@ -19,7 +22,7 @@ from asyncdlock.kinds.leader import Term
 from asyncdlock.kinds.once import Tick
 from asyncdlock.kinds.semaphore import Semaphore
 from asyncdlock.reentrant import ReentrantLock
-from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, SharedClaim
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, LockInfo, SharedClaim, Waiter
 
 __all__ = [
     "AcquireTimeout",
@@ -30,10 +33,12 @@ __all__ = [
     "Claim",
     "Grant",
     "Handle",
+    "Inspectable",
     "InvalidKey",
     "LeaseState",
     "LockClient",
     "LockError",
+    "LockInfo",
     "LockLost",
     "QueueFull",
     "QuorumError",
@@ -43,8 +48,12 @@ __all__ = [
     "StaleFence",
     "Term",
     "Tick",
+    "Waiter",
     "connect",
     "register",
 ]
+
+# What goes wrong is logged for whoever listens; a library does not write to standard error by itself.
+logging.getLogger("asyncdlock").addHandler(logging.NullHandler())
 
 __version__ = "0.2.0"

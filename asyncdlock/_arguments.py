@@ -4,6 +4,9 @@ from asyncdlock.backend import Backend
 from asyncdlock.errors import InvalidKey
 from asyncdlock.types import MAX_KEY_BYTES
 
+MAX_LABEL = 200
+"""Characters."""
+
 
 def check_key(key: str) -> None:
     """:raises InvalidKey: it cannot be the name of a lock."""
@@ -47,6 +50,23 @@ def check_max_hold(max_hold: float | None) -> None:
     """:raises ValueError: it is neither a length of time nor None."""
     if max_hold is not None and (not _is_number(max_hold) or not max_hold > 0):
         raise ValueError(f"max_hold must be a positive number of seconds or None, not {max_hold!r}")
+
+
+def check_label(label: str) -> None:
+    """:raises ValueError: it cannot be shown in one line."""
+    if not isinstance(label, str) or not 0 < len(label) <= MAX_LABEL or not label.isprintable():
+        raise ValueError(f"a label is printable text of 1 to {MAX_LABEL} characters, not {label!r:.100}")
+
+
+def check_prefix(prefix: str) -> None:
+    """:raises ValueError: no key could begin with it."""
+    if not isinstance(prefix, str):
+        raise ValueError(f"prefix must be text, not {type(prefix).__name__}")
+    if prefix:
+        try:
+            check_key(prefix)
+        except InvalidKey as error:
+            raise ValueError(f"no key can begin with this prefix: {error}") from None
 
 
 def _is_number(value: object) -> bool:

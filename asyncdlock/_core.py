@@ -1,5 +1,8 @@
 """What a client and all its holdings share: the backend, the counts, the watchdog, the clean-up."""
 
+import logging
+from collections.abc import Callable
+
 from asyncdlock import _process
 from asyncdlock._callers import Callers
 from asyncdlock._cleanup import Cleanup
@@ -7,7 +10,12 @@ from asyncdlock._local_queue import LocalQueue
 from asyncdlock._thread_backend import ThreadBackend, ThreadWatchdog
 from asyncdlock._watchdog import Watchdog
 from asyncdlock.backend import Backend
+from asyncdlock.errors import LockLost
 from asyncdlock.metrics import Metrics
+
+_log = logging.getLogger("asyncdlock")
+
+OnLost = Callable[[LockLost], object]
 
 
 class Core:
@@ -20,15 +28,23 @@ class Core:
         "cleanup",
         "closed",
         "foreign",
+        "label",
         "metrics",
+        "on_lost",
+        "prefix",
         "queue",
         "watchdog",
     )
 
-    def __init__(self, backend: Backend, metrics: Metrics) -> None:
+    def __init__(
+        self, backend: Backend, metrics: Metrics, *, prefix: str, label: str, on_lost: OnLost | None
+    ) -> None:
         self.backend = backend
         self.queue = backend if isinstance(backend, LocalQueue) else None
         self.metrics = metrics
+        self.prefix = prefix
+        self.label = label
+        self.on_lost = on_lost
         self.callers = Callers()
         self.cleanup = Cleanup(backend)
         self.watchdog = (
@@ -40,6 +56,17 @@ class Core:
         self.foreign = False
         """Inherited over a fork: it belongs to the parent."""
         _process.disown_in_child(self)
+
+    def tell_lost(self, error: LockLost) -> None:
+        """Log a loss and call back, unless it is this client's own end that brings it about."""
+        if self.closed:
+            return
+        _log.warning("%s", error, extra={"key": error.key, "fence": error.fence})
+        if self.on_lost is not None:
+            try:
+                self.on_lost(error)
+            except Exception:
+                _log.exception("the on_lost callback failed", extra={"key": error.key, "fence": error.fence})
 
     def close(self) -> None:
         """Refuse every later call."""

@@ -8,7 +8,7 @@ from functools import partial
 from asyncdlock._core import Core
 from asyncdlock._fence_memory import FenceMemory
 from asyncdlock.errors import BackendUnavailable
-from asyncdlock.types import Claim, Grant
+from asyncdlock.types import Claim, Grant, NamedOwner, label_of
 
 _log = logging.getLogger("asyncdlock")
 
@@ -30,6 +30,10 @@ class Grants:
         self._fences = FenceMemory()
         self.rises = self._fences.rises
         """Note the fence of a grant; whether it is above what was seen before."""
+
+    def highest(self, key: str) -> int:
+        """The highest fence of `key` that this client remembers; 0 when it has seen none."""
+        return self._fences.highest(key)
 
     async def win(self, verb: Verb, claim: Claim) -> Grant | None:
         """What `verb` grants, once it is a grant to rely on."""
@@ -58,7 +62,8 @@ class Grants:
     async def win_again(self, verb: Verb, grant: Grant) -> Grant | None:
         """Give back a grant that is not sound, and ask for another."""
         core = self._core
-        key, _, ttl = grant.claim
+        key, first_owner, ttl = grant.claim
+        label = label_of(first_owner)
         why = ""
         for _ in range(_TRIES):
             if grant.expires_at <= time.monotonic():
@@ -70,7 +75,8 @@ class Grants:
                 return grant
             await core.backend.release(grant.claim)
             # With an owner of its own: what is late of the first try cannot touch the next one.
-            claim = grant.claim.again(self._new_owner())
+            owner = self._new_owner()
+            claim = grant.claim.again(owner if label is None else NamedOwner.of(owner, label))
             sound = self._judge(claim)
             try:
                 again = await verb(claim)
@@ -94,7 +100,11 @@ class Grants:
         key = grant.claim.key
         highest = self._fences.highest(key)
         core.metrics.fence_regressions += 1
-        _log.error("the fence of %r went back from %d to %d: its server lost data", key, highest, grant.fence)
+        _log.error(
+            "the fence of %r went back from %d to %d: its server lost data",
+            *(key, highest, grant.fence),
+            extra={"key": key[len(core.prefix) :], "fence": grant.fence},
+        )
         if not core.backend.capabilities.fence_floor:
             return False
         await core.backend.raise_fence(key, highest)

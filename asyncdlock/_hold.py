@@ -16,7 +16,14 @@ class Taking(Protocol):
     """Who waits for the lock: a client, or the part of it that takes a lock beside others."""
 
     async def acquire(
-        self, key: str, *, ttl: float, timeout: float | None, renew: bool, max_hold: float | None
+        self,
+        key: str,
+        *,
+        ttl: float,
+        timeout: float | None,
+        renew: bool,
+        max_hold: float | None,
+        label: str | None,
     ) -> Handle: ...
 
 
@@ -57,6 +64,7 @@ class Hold:
         "_entered",
         "_guard",
         "_key",
+        "_label",
         "_max_hold",
         "_renew",
         "_timeout",
@@ -72,6 +80,7 @@ class Hold:
         timeout: float | None,
         renew: bool,
         max_hold: float | None,
+        label: str | None,
     ) -> None:
         self._client = client
         self._key = key
@@ -79,6 +88,7 @@ class Hold:
         self._timeout = timeout
         self._renew = renew
         self._max_hold = max_hold
+        self._label = label
         self._entered = False
 
     async def __aenter__(self) -> Handle:
@@ -88,7 +98,12 @@ class Hold:
         self._entered = True
         try:
             handle = await self._client.acquire(
-                self._key, ttl=self._ttl, timeout=self._timeout, renew=self._renew, max_hold=self._max_hold
+                self._key,
+                ttl=self._ttl,
+                timeout=self._timeout,
+                renew=self._renew,
+                max_hold=self._max_hold,
+                label=self._label,
             )
         except BaseException:
             self._entered = False
@@ -122,7 +137,11 @@ async def give_back(handle: Handle) -> bool:
     try:
         return await handle.release()
     except BackendError as failure:
-        _log.warning("releasing %r failed, trying on in the background: %s", handle.key, failure)
+        _log.warning(
+            "releasing %r (fence %d) failed, trying on in the background: %s",
+            *(handle.key, handle.fence, failure),
+            extra={"key": handle.key, "fence": handle.fence},
+        )
         holding.core.cleanup.give_back(holding.grant.claim)
         if held:
             # By the clock the lease outlived the body, and its writes carried their fence: no reason to fail.

@@ -96,16 +96,19 @@ class Holding:
         self.lose(RAN_OUT)
         raise self.lost_error()
 
+    @property
+    def key(self) -> str:
+        """As its holder calls it, without the client's prefix."""
+        return self.grant.claim.key[len(self.core.prefix) :]
+
     def lost_error(self) -> LockLost:
-        key, owner, _ = self.grant.claim
-        fence = self.grant.fence
+        key, owner, fence = self.key, self.grant.claim.owner, self.grant.fence
         how = f"was lost: {self._reason}" if self.was_lost else "was released"
         return LockLost(f"lock {key!r} (fence {fence}) {how}", key=key, owner=owner, fence=fence)
 
     def about(self, error: BackendError) -> BackendError:
         """`error`, with the lock that it is about."""
-        error.key, error.owner, _ = self.grant.claim
-        error.fence = self.grant.fence
+        error.key, error.owner, error.fence = self.key, self.grant.claim.owner, self.grant.fence
         return error
 
     async def wait_ended(self) -> bool:
@@ -140,7 +143,7 @@ class Holding:
             return
         where = "" if self.where is None else f" It was acquired at {self.where}."
         warnings.warn(
-            f"lock {self.grant.claim.key!r} (fence {self.grant.fence}) was dropped and never released: it is "
+            f"lock {self.key!r} (fence {self.grant.fence}) was dropped and never released: it is "
             f"renewed no longer and ends with its lease.{where}",
             ResourceWarning,
             stacklevel=3,
@@ -191,6 +194,7 @@ class Holding:
         self._reason = reason
         self.core.metrics.lost += 1
         self._tell(lost=True)
+        self.core.tell_lost(self.lost_error())
 
     def _end(self, state: State) -> None:
         if self.bucket is not None:

@@ -23,6 +23,7 @@ import time
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
+from asyncdlock._local_inspection import InspectedQueue
 from asyncdlock._local_place import NOBODY, LocalPlace
 from asyncdlock.backend import Backend
 from asyncdlock.errors import BackendError
@@ -33,7 +34,7 @@ _FRESH = 0.9  # of a lease's validity
 _LONGEST_TURN = 0.1
 
 
-class LocalQueue:
+class LocalQueue(InspectedQueue):
     """A Backend that sends one claim per key at a time to the Backend inside."""
 
     def __init__(self, backend: Backend, *, handoffs: int, longest_turn: float = _LONGEST_TURN) -> None:

@@ -11,14 +11,14 @@ import concurrent.futures
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from asyncdlock._local_queue import LocalQueue
 from asyncdlock._loop_thread import LoopThread
 from asyncdlock._watchdog import Watchdog
-from asyncdlock.backend import Backend
-from asyncdlock.types import Claim, Grant, LeaseState
+from asyncdlock.backend import Backend, Inspectable
+from asyncdlock.types import Claim, Grant, LeaseState, LockInfo
 
 if TYPE_CHECKING:
     from asyncdlock._holding import Holding, State
@@ -84,6 +84,33 @@ class ThreadBackend:
 
     async def raise_fence(self, key: str, above: int) -> None:
         await self.thread.run(self.inner.raise_fence(key, above))
+
+    # Seen from outside
+
+    @property
+    def label(self) -> str:
+        return self._inspectable.label
+
+    @label.setter
+    def label(self, label: str) -> None:
+        self._inspectable.label = label
+
+    @property
+    def _inspectable(self) -> Inspectable:
+        return cast(Inspectable, self.inner)
+
+    async def inspect(self, key: str) -> LockInfo:
+        return await self.thread.run(self._inspectable.inspect(key))
+
+    async def force_release(self, key: str, above: int) -> bool:
+        return await self.thread.run(self._inspectable.force_release(key, above))
+
+    async def keys(self, start: str) -> AsyncIterator[str]:
+        async def every() -> list[str]:
+            return [name async for name in self._inspectable.keys(start)]
+
+        for name in await self.thread.run(every()):
+            yield name
 
     async def aclose(self) -> None:
         if self.thread.started:

@@ -7,7 +7,7 @@ import re
 import ssl
 from collections.abc import MutableMapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
 from asyncdlock import _options
 
@@ -158,6 +158,17 @@ TLS_OPTIONS: dict[str, _options.Reader] = {
     "key_file": _options.path,
     "tls": _options.flag,
 }
+
+
+def take_from_query(url: str, *names: str) -> tuple[str, dict[str, str]]:
+    """The URL without the options of these names, and what they said."""
+    start, question, query = url.partition("?")
+    parts = [(part, part.partition("=")[0]) for part in query.split("&")]
+    if not question or not any(name in names for _, name in parts):
+        return url, {}
+    left = "&".join(part for part, name in parts if name not in names)
+    found = {name: unquote_plus(part.partition("=")[2]) for part, name in parts if name in names}
+    return start + question * bool(left) + left, found
 
 
 def redact(url: str) -> str:

@@ -33,6 +33,26 @@ _NOT_RENEWED = "its lease ran out, and it was not to be renewed any longer"
 _RETRY_AFTER = 1 / 10  # of the TTL, when the last renewal brought no answer
 
 
+_SLOW_LOOP = 0.05  # seconds: below it, whatever the TTL, a loop is merely busy
+_SLOW_PART = 1 / 6  # of the TTL: half of the time between two tries
+_MOST_LOGGED = 20  # of those that one event concerns: the log shall not be what blocks the loop
+
+
+def _log_each(holdings: "list[Holding]", what: str) -> None:
+    """A warning for each of them, with the time that its lease has left."""
+    now = time.monotonic()
+    for holding in holdings[:_MOST_LOGGED]:
+        key, fence = holding.key, holding.grant.fence
+        left = max(0.0, holding.expires_at - now)
+        _log.warning(
+            "lock %r (fence %d), %.3f s left: %s",
+            *(key, fence, left, what),
+            extra={"key": key, "fence": fence},
+        )
+    if len(holdings) > _MOST_LOGGED:
+        _log.warning("the same holds for %d further locks: %s", len(holdings) - _MOST_LOGGED, what)
+
+
 class Watchdog:
     """The wheel, its timer and the renewals under way of one client."""
 
@@ -113,6 +133,7 @@ class Watchdog:
                     due.append(holding)
                 else:
                     self.watch(holding, now)
+        self._log_slow_loop(due, now)
         if due:
             task = asyncio.get_running_loop().create_task(self._renew(due), name="asyncdlock renewal")
             self._renewing[task] = due
@@ -123,6 +144,14 @@ class Watchdog:
     def _note_lag(self, lag: float) -> None:
         self._metrics.loop_lag = max(0.0, lag)
         self.max_loop_lag = max(self.max_loop_lag, lag)
+
+    def _log_slow_loop(self, due: "list[Holding]", now: float) -> None:
+        """Name the leases of which the event loop has used up a good part before it let us renew them."""
+        lag = now - self._timer_bucket / _BUCKETS_PER_SECOND
+        if lag <= _SLOW_LOOP:
+            return
+        slow = [holding for holding in due if lag > holding.grant.claim.ttl * _SLOW_PART]
+        _log_each(slow, f"the event loop was blocked for {lag:.3f} s, and the renewal of its lease as long")
 
     async def _renew(self, holdings: "list[Holding]") -> None:
         noted = time.monotonic()
@@ -140,6 +169,7 @@ class Watchdog:
             _log.exception("renewal failed; the leases are not extended")
             states = [LeaseState.UNKNOWN] * len(holdings)
         outcomes = self._metrics.renewals
+        unconfirmed = []
         now = time.monotonic()
         for holding, state in zip(holdings, states, strict=True):
             if holding.state is not HELD:
@@ -153,7 +183,9 @@ class Watchdog:
             elif state is LeaseState.LOST:
                 holding.lose(NOT_OWNED)
             else:
+                unconfirmed.append(holding)
                 self._enter(holding, min(now + holding.grant.claim.ttl * _RETRY_AFTER, holding.expires_at))
+        _log_each(unconfirmed, "the server did not confirm its renewal")
 
     def watched(self) -> "list[Holding]":
         """Every holding that is held, or whose release is under way."""

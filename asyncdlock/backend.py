@@ -1,11 +1,11 @@
 """The Backend protocol, and the registry that picks one by URL scheme."""
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from asyncdlock._url import redact as redact
-from asyncdlock.types import Capabilities, Claim, Grant, LeaseState
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, LockInfo
 
 
 @runtime_checkable
@@ -77,6 +77,37 @@ class Backend(Protocol):
 
     async def aclose(self) -> None:
         """Close connections. The client has already drained its clean-up."""
+        ...
+
+
+class Inspectable(Protocol):
+    """What a backend with `capabilities.inspection` implements besides."""
+
+    label: str
+    """What owners without a label of their own go by. Set before the first request."""
+
+    async def inspect(self, key: str) -> LockInfo:
+        """Who holds the lock and who waits for it.
+
+        :raises BackendError: the server failed.
+        """
+        ...
+
+    async def force_release(self, key: str, above: int) -> bool:
+        """End the holder's lease, whoever it is, and let the next waiter go.
+
+        The next fence is larger than all that were granted or reserved so far and, where fences can be
+        raised, than `above`. `False`: nobody held the lock, or its holder has let go by itself meanwhile.
+
+        :raises BackendError: the server failed; calling again may end the lease of the next holder.
+        """
+        ...
+
+    def keys(self, start: str) -> AsyncIterator[str]:
+        """The locks that are held or waited for, and whose keys begin with `start`, in any order.
+
+        :raises BackendError: the server failed.
+        """
         ...
 
 

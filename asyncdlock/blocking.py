@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
+import asyncdlock._connect
 import asyncdlock.client
 import asyncdlock.handle
 from asyncdlock._hold import give_back
@@ -37,7 +38,7 @@ def connect(url: str, **options: Any) -> "BlockingClient":
 
     :raises ValueError, ImportError: as `asyncdlock.connect`.
     """
-    return BlockingClient(functools.partial(asyncdlock.client.connect, url, **options))
+    return BlockingClient(functools.partial(asyncdlock._connect.connect, url, **options))
 
 
 class BlockingClient:

@@ -4,26 +4,31 @@ import asyncio
 import math
 import time
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Self, cast
 
 from prometheus_client import CollectorRegistry
 
-from asyncdlock._arguments import check_key, check_max_hold, check_timeout, check_ttl
-from asyncdlock._core import Core
+from asyncdlock._arguments import (
+    check_key,
+    check_label,
+    check_max_hold,
+    check_prefix,
+    check_timeout,
+    check_ttl,
+)
+from asyncdlock._core import Core, OnLost
 from asyncdlock._deadlines import Deadlines
 from asyncdlock._grants import Grants, Verb
 from asyncdlock._hold import Hold
 from asyncdlock._holding import Holding, caller
-from asyncdlock._local_queue import LocalQueue
-from asyncdlock._thread_backend import place
-from asyncdlock.backend import Backend, open_backend
+from asyncdlock._operating import Operating, default_label
+from asyncdlock.backend import Backend, Inspectable
 from asyncdlock.errors import AcquireTimeout, LockError
 from asyncdlock.handle import Handle
-from asyncdlock.kinds.semaphore import Semaphore
 from asyncdlock.kinds.shared import SharedHolders, Upgrades
 from asyncdlock.kinds.verbs import Kinds
 from asyncdlock.metrics import metrics_of
-from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, new_claim, owners
+from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, NamedOwner, new_claim, owners
 
 _NEVER = -math.inf
 _FOR_EVER = math.inf
@@ -31,36 +36,7 @@ _CLOSE_TIMEOUT = 5.0
 _AT_ONCE = 500  # of all that is held, between two turns of the event loop
 
 
-def connect(
-    url: str,
-    *,
-    max_hold: float | None = None,
-    metrics: bool | CollectorRegistry = True,
-    renew_in: Literal["loop", "thread"] = "loop",
-    **options: Any,
-) -> "LockClient":
-    """A client for the lock server at `url`; nothing is sent before its first use.
-
-    `max_hold` is the default of `acquire` and `hold`. `metrics` names the Prometheus registry that shows this
-    client's counts: the default one, another one, or none (`False`). With `renew_in="thread"` leases are
-    renewed in a thread, so that a body may block the event loop for longer than a TTL; `max_hold` is then ten
-    minutes unless it is given. The other options are those of the backend, and each may stand in the URL's
-    query as well.
-
-    The client belongs to the process that made it and to the event loop that first uses it.
-
-    :raises ValueError: unknown scheme, malformed URL, unknown or invalid option.
-    :raises ImportError: the backend's client library is missing; the message names the extra.
-    """
-    check_max_hold(max_hold)
-    backend = open_backend(url, options)
-    if backend.local_queue:
-        backend = LocalQueue(backend, handoffs=backend.local_handoffs)
-    backend, max_hold = place(backend, renew_in, max_hold)
-    return LockClient(backend, max_hold=max_hold, metrics=metrics)
-
-
-class LockClient(Kinds):
+class LockClient(Kinds, Operating):
     """Locks on one server or cluster, for all tasks of one event loop."""
 
     def __init__(
@@ -69,13 +45,23 @@ class LockClient(Kinds):
         *,
         max_hold: float | None = None,
         metrics: bool | CollectorRegistry = True,
+        prefix: str = "",
+        label: str | None = None,
+        on_lost: OnLost | None = None,
     ) -> None:
-        self._core = Core(backend, metrics_of(backend.name, metrics))
+        check_prefix(prefix)
+        label = default_label() if label is None else label
+        check_label(label)
+        if backend.capabilities.inspection:
+            cast(Inspectable, backend).label = label
+        counts = metrics_of(backend.name, metrics)
+        self._core = Core(backend, counts, prefix=prefix, label=label, on_lost=on_lost)
         self._backend = backend
         self._metrics = self._core.metrics
         self._callers = self._core.callers
         self._closing: asyncio.Task[None] | None = None
         self._max_hold = max_hold
+        self._prefix = prefix
         self._new_owner = owners().__next__
         self._grants = Grants(self._core, self._new_owner)
         self._deadlines = Deadlines()
@@ -100,13 +86,14 @@ class LockClient(Kinds):
         renew: bool = True,
         max_hold: float | None = None,
         shared: bool = False,
+        label: str | None = None,
     ) -> Handle:
         """Wait for the lock and return a handle that holds it.
 
         With `renew` the lease is extended in the background until it is released or lost, or until
         `max_hold` seconds have passed. With `shared` others may hold it at the same time who asked for that,
-        too: many readers or one writer, in the order of arrival. A wait that is cancelled or times out leaves
-        nothing behind.
+        too: many readers or one writer, in the order of arrival. `inspect` shows `label`. A wait that is
+        cancelled or times out leaves nothing behind.
 
         :raises AcquireTimeout: not granted within `timeout` seconds.
         :raises InvalidKey: the key is empty, too long or contains NUL.
@@ -118,9 +105,9 @@ class LockClient(Kinds):
         """
         if shared:
             return await self._readers().acquire(
-                key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold
+                key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label
             )
-        claim = self._claim(key, ttl, max_hold)
+        claim = self._claim(key, ttl, max_hold, label)
         if timeout is not None:
             check_timeout(timeout)
         callers = self._callers
@@ -145,7 +132,7 @@ class LockClient(Kinds):
                     waiting = self._deadlines.enter(task, called, timeout)
                 # `Grants.win`, written out: one coroutine less for every waiter.
                 grant = await self._backend.acquire(claim)
-                if grant.expires_at <= time.monotonic() or not grants.rises(key, grant.fence):
+                if grant.expires_at <= time.monotonic() or not grants.rises(claim.key, grant.fence):
                     grant = await grants.win_again(self._backend.acquire, grant)
         except BaseException as error:
             if (
@@ -179,14 +166,17 @@ class LockClient(Kinds):
         renew: bool = True,
         max_hold: float | None = None,
         shared: bool = False,
+        label: str | None = None,
     ) -> Handle | None:
         """One attempt that never waits for another holder; `None` when there is one, or when others wait.
 
         :raises InvalidKey, ValueError, BackendError, LockError: as `acquire` does.
         """
         if shared:
-            return await self._readers().try_acquire(key, ttl=ttl, renew=renew, max_hold=max_hold)
-        claim = self._claim(key, ttl, max_hold)
+            return await self._readers().try_acquire(
+                key, ttl=ttl, renew=renew, max_hold=max_hold, label=label
+            )
+        claim = self._claim(key, ttl, max_hold, label)
         return await self._attempt(self._backend.try_acquire, claim, renew, max_hold)
 
     async def _attempt(self, verb: Verb, claim: Claim, renew: bool, max_hold: float | None) -> Handle | None:
@@ -219,6 +209,7 @@ class LockClient(Kinds):
         renew: bool = True,
         max_hold: float | None = None,
         shared: bool = False,
+        label: str | None = None,
     ) -> Hold:
         """`async with client.hold(key) as handle:` runs the body while the lock is held.
 
@@ -231,34 +222,7 @@ class LockClient(Kinds):
         :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError: as `acquire` does.
         """
         taking = self._readers() if shared else self
-        return Hold(taking, key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold)
-
-    def semaphore(self, key: str, *, permits: int) -> Semaphore:
-        """At most `permits` holders of `key` at a time: an object with `acquire`, `try_acquire` and `hold`.
-
-        :raises InvalidKey, ValueError: the key or the number cannot be used.
-        :raises LockError: the backend has no semaphores.
-        """
-        if not self.capabilities.semaphore:
-            raise LockError(f"{self._backend.name} has no semaphores; redis-queue, etcd and zookeeper do")
-        return Semaphore(self, key, permits)
-
-    async def raise_fence(self, key: str, *, above: int) -> None:
-        """Make every later fence of `key` larger than `above`.
-
-        The repair for a fence counter that was lost with its server's data: the resource still
-        remembers high fences and refuses everybody. Pass the `seen` that it reports.
-
-        :raises LockError: this backend's fences cannot be raised, or the client is closed.
-        :raises BackendError: the server failed; calling again is safe.
-        """
-        self._callers.current()
-        check_key(key)
-        if not 0 <= above < 2**63 - 1:
-            raise ValueError(f"a fence lies between 1 and 2^63-1; cannot raise it above {above}")
-        if not self.capabilities.fence_floor:
-            raise LockError(f"the fences of {self._backend.name} come from its own log and cannot be raised")
-        await self._backend.raise_fence(key, above)
+        return Hold(taking, key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label)
 
     async def aclose(self) -> None:
         """Give back what is held, finish clean-up in the background, close connections.
@@ -307,9 +271,13 @@ class LockClient(Kinds):
             raise LockError(f"{self._backend.name} has no shared locks; redis-queue, etcd and zookeeper do")
         return SharedHolders(self, 0)
 
-    def _claim(self, key: str, ttl: float, max_hold: float | None, *, exclusive: bool = True) -> Claim:
+    def _claim(
+        self, key: str, ttl: float, max_hold: float | None, label: str | None, *, exclusive: bool = True
+    ) -> Claim:
         if max_hold is not None:
             check_max_hold(max_hold)
+        if self._prefix:
+            key = self._named(key)
         # Most keys are plain; the rest is looked at more closely.
         if type(key) is not str or not key.isascii() or not 0 < len(key) <= MAX_KEY_BYTES or "\0" in key:
             check_key(key)
@@ -318,7 +286,11 @@ class LockClient(Kinds):
             self._valid_ttl = ttl
         if exclusive and self._upgrades.possible:
             self._upgrades.refuse(key)
-        return new_claim((key, self._new_owner(), ttl))
+        owner = self._new_owner()
+        if label is not None:
+            check_label(label)
+            owner = NamedOwner.of(owner, label)
+        return new_claim((key, owner, ttl))
 
     async def _at_once(self, claim: Claim) -> Grant:
         grant = await self._grants.win(self._backend.try_acquire, claim)
@@ -328,8 +300,9 @@ class LockClient(Kinds):
 
     def _too_late(self, claim: Claim, timeout: float | None) -> AcquireTimeout:
         self._metrics.acquire_timeouts += 1
+        key = claim.key[len(self._prefix) :]
         return AcquireTimeout(
-            f"lock {claim.key!r} was not granted within {timeout:g} s", key=claim.key, owner=claim.owner
+            f"lock {key!r} was not granted within {timeout:g} s", key=key, owner=claim.owner
         )
 
     def _failed(self, task: "asyncio.Task[object]", claim: Claim, error: BaseException) -> None:
@@ -338,7 +311,7 @@ class LockClient(Kinds):
         :raises LockError: it was interrupted because this client closes.
         """
         if isinstance(error, LockError):
-            error.key, error.owner = claim.key, claim.owner
+            error.key, error.owner = claim.key[len(self._prefix) :], claim.owner
         if not getattr(error, "definite", False):
             self._core.cleanup.give_back(claim)
         self._callers.check(task, error)

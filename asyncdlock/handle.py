@@ -5,7 +5,7 @@ import time
 
 from asyncdlock._holding import HELD, NOT_OWNED, Holding
 from asyncdlock.errors import BackendError
-from asyncdlock.types import LeaseState, SharedClaim, validity
+from asyncdlock.types import LeaseState, SharedClaim, label_of, validity
 
 
 class Handle:
@@ -31,7 +31,7 @@ class Handle:
 
     @property
     def key(self) -> str:
-        return self._holding.grant.claim.key
+        return self._holding.key
 
     @property
     def owner(self) -> str:
@@ -50,6 +50,11 @@ class Handle:
     @property
     def ttl(self) -> float:
         return self._holding.grant.claim.ttl
+
+    @property
+    def label(self) -> str:
+        """What `inspect` shows of this holder."""
+        return label_of(self.owner) or self._holding.core.label
 
     @property
     def shared(self) -> bool:

@@ -2,7 +2,7 @@
 
 import enum
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -86,6 +86,66 @@ new_claim: Callable[[tuple[str, str, float]], Claim] = partial(tuple.__new__, Cl
 new_grant: Callable[[tuple[Claim, int, float, int]], Grant] = partial(tuple.__new__, Grant)
 
 
+class NamedOwner(str):
+    """An owner with a label of its own, from `acquire(label=…)`. All others are plain `str`."""
+
+    label: str
+
+    @classmethod
+    def of(cls, owner: str, label: str) -> "NamedOwner":
+        named = cls(owner)
+        named.label = label
+        return named
+
+
+def label_of(owner: str) -> str | None:
+    """The label that was chosen for this owner; `None`: it goes by its client's."""
+    return owner.label if type(owner) is NamedOwner else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiter:
+    """One who waits for a lock, as `LockClient.inspect` found it."""
+
+    owner: str | None
+    """`None`: another program's, which gives its waiters no name."""
+    label: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockInfo:
+    """A lock at one moment, as `LockClient.inspect` found it. What cannot be known is `None`."""
+
+    key: str
+    held: bool
+    owner: str | None = None
+    """Of the holder. Tasks that pass a lock on within their process are known to the server by the first."""
+    label: str | None = None
+    """What the holder calls itself: `host:pid` unless it chose another."""
+    since: float | None = None
+    """When it was granted, in seconds since the epoch."""
+    lease_left: float | None = None
+    """Seconds until the lease ends unless it is renewed."""
+    fence: int | None = None
+    """Of the grant; tasks that pass a lock on within their process use the next ones, up to `last_fence`."""
+    last_fence: int | None = None
+    """The highest that the holder's process may use: every later grant of the server is above it."""
+    beside: tuple[Waiter, ...] = ()
+    """Who else holds it at the same time: readers, or the holders of a semaphore's permits."""
+    waiters: tuple[Waiter, ...] = ()
+    """In the order in which they will be served, as far as there is one."""
+
+
+def holding_together(permits: Sequence[int | None]) -> int:
+    """How many at the head of a queue hold it; each wants it alone (`None`) or as one of so many (0: any)."""
+    if not permits or permits[0] is None:
+        return min(1, len(permits))
+    for index, most in enumerate(permits):
+        if most is None or (most and index >= most):
+            return index
+    return len(permits)
+
+
 class LeaseState(enum.Enum):
     """What a renewal found out."""
 
@@ -117,6 +177,8 @@ class Capabilities:
     """Many readers or one writer: `acquire(key, shared=True)`."""
     semaphore: bool = False
     """At most N at a time: `LockClient.semaphore`."""
+    inspection: bool = False
+    """`LockClient.inspect`, `force_release` and `keys` work."""
 
 
 _THREE_DIGITS = [f"{number:03x}" for number in range(16**3)]

@@ -24,7 +24,12 @@ LAYERS = [
     },
     {"asyncdlock._url"},
     {"asyncdlock.backend"},
-    {"asyncdlock._arguments", "asyncdlock._deadman", "asyncdlock._holding"},
+    {
+        "asyncdlock._arguments",
+        "asyncdlock._deadman",
+        "asyncdlock._holding",
+        "asyncdlock._local_inspection",
+    },
     {
         "asyncdlock._watchdog",
         "asyncdlock._cleanup",
@@ -36,14 +41,19 @@ LAYERS = [
     {"asyncdlock._thread_backend"},
     {"asyncdlock._core"},
     {"asyncdlock._grants", "asyncdlock.handle"},
-    {"asyncdlock._hold"},
+    {"asyncdlock._hold", "asyncdlock._operating"},
     {"asyncdlock.kinds", "asyncdlock.kinds.several", "asyncdlock.kinds.locked", "asyncdlock.kinds.turn"},
     {"asyncdlock.kinds.leader", "asyncdlock.kinds.once", "asyncdlock.kinds.shared"},
-    {"asyncdlock.kinds.semaphore", "asyncdlock.kinds.verbs"},
+    {"asyncdlock.kinds.semaphore"},
+    {"asyncdlock.kinds.verbs"},
     {"asyncdlock.client"},
+    {"asyncdlock._connect"},
     {"asyncdlock.reentrant", "asyncdlock._threaded_client", "asyncdlock._inside", "asyncdlock.tracing"},
     {"asyncdlock.blocking"},
     {"asyncdlock"},
+    {"asyncdlock._child"},
+    {"asyncdlock.cli"},
+    {"asyncdlock.__main__"},
 ]
 
 

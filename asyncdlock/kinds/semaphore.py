@@ -41,21 +41,29 @@ class Semaphore:
         timeout: float | None = None,
         renew: bool = True,
         max_hold: float | None = None,
+        label: str | None = None,
     ) -> Handle:
         """Wait for a permit, as `LockClient.acquire` waits for a lock.
 
         :raises AcquireTimeout, ValueError, QueueFull, BackendError, LockError: as `LockClient.acquire`.
         """
-        return await self._holders.acquire(self.key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold)
+        return await self._holders.acquire(
+            self.key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label
+        )
 
     async def try_acquire(
-        self, *, ttl: float = 10.0, renew: bool = True, max_hold: float | None = None
+        self,
+        *,
+        ttl: float = 10.0,
+        renew: bool = True,
+        max_hold: float | None = None,
+        label: str | None = None,
     ) -> Handle | None:
         """One attempt that never waits; `None` when all permits are held, or others wait for one.
 
         :raises ValueError, BackendError, LockError: as `LockClient.acquire`.
         """
-        return await self._holders.try_acquire(self.key, ttl=ttl, renew=renew, max_hold=max_hold)
+        return await self._holders.try_acquire(self.key, ttl=ttl, renew=renew, max_hold=max_hold, label=label)
 
     def hold(
         self,
@@ -64,6 +72,7 @@ class Semaphore:
         timeout: float | None = None,
         renew: bool = True,
         max_hold: float | None = None,
+        label: str | None = None,
     ) -> Hold:
         """`async with semaphore.hold() as handle:` runs the body while a permit is held.
 
@@ -73,4 +82,6 @@ class Semaphore:
         :raises LockError: the object that this returns is in use already.
         :raises AcquireTimeout, ValueError, QueueFull, BackendError: as `LockClient.acquire`.
         """
-        return Hold(self._holders, self.key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold)
+        return Hold(
+            self._holders, self.key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label
+        )

@@ -31,11 +31,18 @@ class SharedHolders:
         self._permits = permits
 
     async def acquire(
-        self, key: str, *, ttl: float, timeout: float | None, renew: bool, max_hold: float | None
+        self,
+        key: str,
+        *,
+        ttl: float,
+        timeout: float | None,
+        renew: bool,
+        max_hold: float | None,
+        label: str | None,
     ) -> Handle:
         """As `LockClient.acquire`; raises what that raises."""
         client = self._client
-        claim = self._claim(key, ttl, max_hold)
+        claim = self._claim(key, ttl, max_hold, label)
         if timeout is not None:
             check_timeout(timeout)
             if timeout <= 0:
@@ -58,13 +65,13 @@ class SharedHolders:
         return handle
 
     async def try_acquire(
-        self, key: str, *, ttl: float, renew: bool, max_hold: float | None
+        self, key: str, *, ttl: float, renew: bool, max_hold: float | None, label: str | None
     ) -> Handle | None:
         """As `LockClient.try_acquire`; raises what that raises."""
-        return await self._ask(self._claim(key, ttl, max_hold), renew, max_hold, wait=False)
+        return await self._ask(self._claim(key, ttl, max_hold, label), renew, max_hold, wait=False)
 
-    def _claim(self, key: str, ttl: float, max_hold: float | None) -> SharedClaim:
-        return SharedClaim(*self._client._claim(key, ttl, max_hold, exclusive=False), self._permits)
+    def _claim(self, key: str, ttl: float, max_hold: float | None, label: str | None) -> SharedClaim:
+        return SharedClaim(*self._client._claim(key, ttl, max_hold, label, exclusive=False), self._permits)
 
     async def _ask(
         self, claim: SharedClaim, renew: bool, max_hold: float | None, *, wait: bool

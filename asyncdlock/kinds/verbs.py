@@ -5,10 +5,12 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
+from asyncdlock.errors import LockError
 from asyncdlock.handle import Handle
 from asyncdlock.kinds.leader import Terms
 from asyncdlock.kinds.locked import locked
 from asyncdlock.kinds.once import Tick, Ticks, begin, check_can, seconds_of
+from asyncdlock.kinds.semaphore import Semaphore
 from asyncdlock.kinds.several import hold_all, in_order
 
 if TYPE_CHECKING:
@@ -19,7 +21,18 @@ R = TypeVar("R")
 
 
 class Kinds:
-    """Each builds on `acquire`, `hold` and `raise_fence` alone."""
+    """Most build on `acquire`, `hold` and `raise_fence` alone."""
+
+    def semaphore(self, key: str, *, permits: int) -> Semaphore:
+        """At most `permits` holders of `key` at a time: an object with `acquire`, `try_acquire` and `hold`.
+
+        :raises InvalidKey, ValueError: the key or the number cannot be used.
+        :raises LockError: the backend has no semaphores.
+        """
+        client = _client(self)
+        if not client.capabilities.semaphore:
+            raise LockError(f"{client._backend.name} has no semaphores; redis-queue, etcd and zookeeper do")
+        return Semaphore(client, key, permits)
 
     def hold_all(
         self,

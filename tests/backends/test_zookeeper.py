@@ -13,9 +13,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import asyncdlock
+from asyncdlock import LockClient, connect
 from asyncdlock.backend import open_backend
 from asyncdlock.backends.zookeeper import FENCE_SCALE, ZooKeeperBackend
-from asyncdlock.client import LockClient, connect
 from asyncdlock.errors import AcquireTimeout, BackendError, BackendUnavailable, LockError
 from asyncdlock.types import Claim, Grant, LeaseState
 from harness import servers

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 from kazoo.client import KazooClient
 
+from asyncdlock import connect
 from asyncdlock.backends.zookeeper import ZooKeeperBackend
-from asyncdlock.client import connect
 from asyncdlock.errors import BackendUnavailable, LockLost
 from asyncdlock.types import LeaseState
 from harness import servers

@@ -40,6 +40,8 @@ async def use(locks: asyncdlock.LockClient, handle: asyncdlock.Handle, key: str)
         "try_acquire": await outcome(lambda: locks.try_acquire(f"{key}-free")),
         "hold": await outcome(hold),
         "raise_fence": await outcome(lambda: locks.raise_fence(key, above=1)),
+        "inspect": await outcome(lambda: locks.inspect(key)),
+        "force_release": await outcome(lambda: locks.force_release(key)),
         "renew": await outcome(handle.renew),
         "release": await outcome(handle.release),
         "check": await outcome(check),

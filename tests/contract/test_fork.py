@@ -33,7 +33,8 @@ def test_a_forked_child_is_refused_and_its_parent_not_disturbed(
         assert child.pop("renew").endswith(lost)
         assert (child.pop("held"), child.pop("remaining")) == ("False", "0.0")
         assert child.pop("aclose") == "returned None"
-        assert child == dict.fromkeys(("acquire", "try_acquire", "hold", "raise_fence", "release"), REFUSED)
+        verbs = ("acquire", "try_acquire", "hold", "raise_fence", "inspect", "force_release", "release")
+        assert child == dict.fromkeys(verbs, REFUSED)
 
 
 async def _run(url: str, key: str, way: str, loop: str) -> dict[str, Any]:

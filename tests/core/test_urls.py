@@ -285,3 +285,24 @@ def test_hosts_read_the_same_for_every_backend(text: str, addresses: list[tuple[
 def test_an_address_shows_itself_as_it_is_written() -> None:
     [name, number] = LockURL.split("x://u:p@a:1,[::1]").addresses(7)
     assert f"{name} {number}" == "a:1 [::1]:7"
+
+
+@pytest.mark.parametrize(
+    ("url", "prefix", "label"),
+    [
+        ("memory://x?prefix=app:&label=me", "app:", "me"),
+        ("memory://x?prefix=a%26b%20c", "a&b c", None),
+        ("memory://x", "", None),
+    ],
+)
+def test_prefix_and_label_may_stand_in_the_query(url: str, prefix: str, label: str | None) -> None:
+    client = asyncdlock.connect(url)
+    assert client._core.prefix == prefix
+    assert label is None or client._core.label == label
+    assert asyncdlock.connect(url, prefix="mine", label="own")._core.prefix == "mine"
+
+
+@pytest.mark.parametrize("prefix", ["a\0", "x" * 1025, 7])
+def test_a_prefix_that_no_key_can_have_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="prefix"):
+        asyncdlock.connect("memory://x", prefix=prefix)

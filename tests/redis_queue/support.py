@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +15,10 @@ from harness.servers import RedisNode
 
 PATIENT = 60.0
 """Seconds that a condition may take on a loaded machine before the test fails."""
+
+
+STRANGER = uuid.UUID(int=7).hex
+"""Who holds a lock without an end, as redis-py's `Lock` would without a `timeout`."""
 
 
 def queue_url(node: RedisNode) -> str:
@@ -60,14 +65,16 @@ async def until_waiting(node: RedisNode, key: str, count: int) -> list[str]:
 
 
 async def until_clean(node: RedisNode, *, but: tuple[str, ...] = ()) -> None:
-    """Wait until the server stores nothing except fence counters and the keys named in `but`.
+    """Wait until the server stores nothing except fence counters, what clients tell, and the keys in `but`.
 
     For less than the time after which an abandoned queue ends by itself.
     """
     left: list[str] = []
 
     async def clean() -> bool:
-        left[:] = [key for key in await node.command("KEYS", "*") if not key.startswith("fence:")]
+        left[:] = [
+            key for key in await node.command("KEYS", "*") if not key.startswith(("fence:", "client:"))
+        ]
         return set(left) <= set(but)
 
     await eventually(clean, lambda: f"nothing left on the server, there is {left}", within=PATIENT / 2)

@@ -11,6 +11,7 @@ from harness.servers import RedisNode
 from tests.redis_queue.contender import Contender
 from tests.redis_queue.support import (
     PATIENT,
+    STRANGER,
     backend_of,
     disconnect_everybody,
     fifo,
@@ -55,7 +56,7 @@ async def test_a_cancelled_waiter_leaves_the_queue_and_the_others_keep_their_pla
 
 async def test_the_last_cancelled_waiter_takes_the_queue_along(node: RedisNode) -> None:
     async with fifo(node) as client:
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 3):
             await until_waiting(node, "k", 3)
             assert await node.command("EXISTS", "queue:{k}", "sessions:{k}") == 2

@@ -11,6 +11,7 @@ from asyncdlock.backends.redis import queue_from_url
 from asyncdlock.types import Claim
 from harness.servers import RedisNode
 from tests.redis_queue.support import (
+    STRANGER,
     fifo,
     hold_in_turn,
     queue_url,
@@ -103,7 +104,7 @@ async def test_a_release_undoes_a_claim_whatever_it_was_to_reserve(node: RedisNo
     """The protocol of backends: release(claim) takes back whatever acquire(claim, reserve=…) left."""
     async with aclosing(queue_from_url(queue_url(node), local_handoffs=64)) as inner:
         claim = Claim("k", "11111111-1111-8111-8111-000000000001", 10.0)
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         waiting = asyncio.create_task(inner.acquire(claim, reserve=reserve))
         await until_waiting(node, "k", 1)
         waiting.cancel()

@@ -12,6 +12,7 @@ from harness.servers import RedisNode
 from tests.redis_queue.contender import Contender, Held
 from tests.redis_queue.support import (
     PATIENT,
+    STRANGER,
     hold_in_turn,
     queue_log,
     queue_url,
@@ -102,7 +103,7 @@ async def test_other_processes_wait_for_at_most_a_short_turn_and_a_section(
 
 async def test_one_remote_place_per_process_serves_all_its_waiters(node: RedisNode) -> None:
     async with asyncdlock.connect(queue_url(node), local_handoffs=1000) as client:
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 500) as tasks:
             await until_waiting(node, "k", 1)
             before = client._backend.commands

@@ -7,6 +7,7 @@ import pytest
 from asyncdlock import AcquireTimeout, QueueFull
 from harness.servers import RedisNode
 from tests.redis_queue.support import (
+    STRANGER,
     eventually,
     fifo,
     hold_in_turn,
@@ -65,7 +66,7 @@ async def test_exactly_as_many_wait_as_may_when_all_come_at_once(node: RedisNode
 async def test_a_single_attempt_neither_barges_nor_joins(node: RedisNode) -> None:
     """Not even when it comes between a lock that was let go without a word and the waiters' next look."""
     async with fifo(node) as client, fifo(node) as hasty:
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 3) as tasks:
             queued = await until_waiting(node, "k", 3)
             assert await hasty.try_acquire("k") is None
@@ -82,7 +83,7 @@ async def test_a_single_attempt_neither_barges_nor_joins(node: RedisNode) -> Non
 
 async def test_a_single_attempt_of_a_process_that_waits_itself_does_not_barge(node: RedisNode) -> None:
     async with fifo(node) as client:
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 2) as tasks:
             queued = await until_waiting(node, "k", 2)
             await node.command("DEL", "k")
@@ -92,7 +93,7 @@ async def test_a_single_attempt_of_a_process_that_waits_itself_does_not_barge(no
 
 async def test_a_newcomer_does_not_barge_either(node: RedisNode) -> None:
     async with fifo(node) as client, fifo(node) as other:
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 2) as tasks:
             queued = await until_waiting(node, "k", 2)
             await node.command("DEL", "k")

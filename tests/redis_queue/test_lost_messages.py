@@ -13,6 +13,7 @@ from harness.faults import Link, Way, open_link
 from harness.servers import RedisNode
 from tests.redis_queue.support import (
     PATIENT,
+    STRANGER,
     backend_of,
     disconnect_everybody,
     fifo,
@@ -85,7 +86,7 @@ async def test_a_grant_whose_message_was_lost_is_found_on_the_next_connection(no
 async def test_a_lost_grant_is_found_whatever_the_order_of_the_others(node: RedisNode) -> None:
     """The waiter that was told in vain need not be the one that its process believes to be first."""
     async with fifo(node) as client:
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 3, ttl=LONG) as tasks:
             *others, last = await until_waiting(node, "k", 3)
             await node.command("ZREM", "queue:{k}", f"{last} {int(LONG * 1000)} 1")
@@ -162,7 +163,7 @@ async def test_a_body_is_not_told_of_a_loss_when_only_the_reply_to_its_release_w
 async def test_who_was_dropped_while_it_reconnected_queues_again(node: RedisNode) -> None:
     """A release found nobody subscribed: the waiters of that moment lose their places, not their turn."""
     async with fifo(node) as client, fifo(node) as other:
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 2) as tasks, waiters(other, "k", 1) as (competitor,):
             await until_waiting(node, "k", 3)
             await node.command("DEL", "queue:{k}", "sessions:{k}")
@@ -176,7 +177,7 @@ async def test_a_waiter_cancelled_while_it_joins_again_leaves_the_queue(node: Re
     """Its request to join again is answered NOSCRIPT and repeated: the release must come after that."""
     async with fifo(node) as client:
         backend = backend_of(client)
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 1) as (waiter,):
             await until_waiting(node, "k", 1)
             await node.command("SCRIPT", "FLUSH")
@@ -209,7 +210,7 @@ async def test_a_look_that_starts_when_the_last_waiter_leaves_is_no_error(
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
     async with fifo(one_node) as client:
         backend = backend_of(client)
-        await one_node.command("SET", "k", "somebody")
+        await one_node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 1) as (waiter,):
             await until_waiting(one_node, "k", 1)
             waiting = backend._lists["k"]

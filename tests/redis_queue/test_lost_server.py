@@ -12,6 +12,7 @@ from harness.faults import Way, open_link
 from harness.servers import RedisNode
 from tests.redis_queue.support import (
     PATIENT,
+    STRANGER,
     backend_of,
     eventually,
     fifo,
@@ -139,7 +140,7 @@ async def test_a_connection_that_is_cut_once_fails_no_request(
 
 async def test_waiters_of_a_server_that_stays_away_fail_and_leave_its_queue_when_it_returns() -> None:
     async with servers.redis(persistent=True) as node, fifo(node) as client:
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 20, ttl=PATIENT) as tasks:
             await until_waiting(node, "k", 20)
             node.kill()

@@ -10,6 +10,7 @@ from harness.servers import RedisNode
 from tests.redis_queue.contender import Contender
 from tests.redis_queue.support import (
     PATIENT,
+    STRANGER,
     backend_of,
     eventually,
     fifo,
@@ -96,7 +97,7 @@ async def test_nobody_overtakes_or_starves_while_processes_come_again_and_again(
 async def test_a_request_to_join_that_is_repeated_keeps_its_place(node: RedisNode) -> None:
     """As the wire does when the reply to the first was lost with its connection."""
     async with fifo(node) as client:
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 3) as tasks:
             owners = await until_waiting(node, "k", 3)
             queue = backend_of(client)._queue
@@ -111,7 +112,7 @@ async def test_a_request_to_join_that_is_repeated_keeps_its_place(node: RedisNod
 async def test_a_process_that_waits_says_again_and_again_that_it_lives(node: RedisNode) -> None:
     """Those that join a hot key do not repeat what was said just now; the regular looks do."""
     async with fifo(node, patience=0.5) as client:
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 2) as tasks:
             owners = await until_waiting(node, "k", 2)
             session = Claim("k", owners[0], 10.0).session

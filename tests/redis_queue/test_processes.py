@@ -11,6 +11,7 @@ from harness.servers import RedisNode
 from tests.redis_queue.contender import Contender
 from tests.redis_queue.support import (
     PATIENT,
+    STRANGER,
     eventually,
     fifo,
     first_look_is_over,
@@ -174,7 +175,7 @@ async def test_kill_after_kill_fences_rise_and_nobody_starves(one_node: RedisNod
 
 async def test_a_never_empty_queue_forgets_the_processes_that_once_waited(one_node: RedisNode) -> None:
     async with fifo(one_node) as client:
-        await one_node.command("SET", "k", "somebody")
+        await one_node.command("SET", "k", STRANGER)
         async with waiters(client, "k", 1):
             await until_waiting(one_node, "k", 1)
             long_gone = [word for i in range(50) for word in (f"{i:023x}", "1000")]
@@ -189,7 +190,7 @@ async def test_a_never_empty_queue_forgets_the_processes_that_once_waited(one_no
 
 async def test_a_process_that_ends_regularly_leaves_nothing(node: RedisNode) -> None:
     async with Contender.started(node, "k", waiters=20, ttl=LONG) as other:
-        await node.command("SET", "k", "somebody")
+        await node.command("SET", "k", STRANGER)
         other.go()
         await until_waiting(node, "k", 20)
     await until_clean(node, but=("k",))

@@ -9,6 +9,7 @@ import asyncdlock
 from asyncdlock import AcquireTimeout, BackendUnavailable, LockClient, QuorumError
 from harness import servers
 from harness.faults import FaultJournal, Freezable, Way, frozen_coroutine, frozen_server, open_link, partition
+from tests.redis_queue.support import STRANGER
 from tests.redlock.conftest import counters, eventually, nobody_holds, owners, warm
 
 LONG = 60.0
@@ -68,20 +69,20 @@ async def test_a_lock_that_another_holds_on_a_majority_is_not_taken(key: str) ->
     async with servers.redis_nodes(5) as nodes, asyncdlock.connect(nodes.url) as locks:
         await warm(locks, nodes)
         for node in nodes.nodes[:3]:
-            await node.command("SET", key, "somebody else")
+            await node.command("SET", key, STRANGER)
         assert await locks.try_acquire(key, ttl=LONG) is None
-        assert await owners(nodes, key) == ["somebody else"] * 3 + [None] * 2
+        assert await owners(nodes, key) == [STRANGER] * 3 + [None] * 2
 
 
 async def test_a_lock_that_another_holds_on_a_minority_is_taken_and_theirs_is_left_alone(key: str) -> None:
     async with servers.redis_nodes(5) as nodes, asyncdlock.connect(nodes.url) as locks:
         await warm(locks, nodes)
         for node in nodes.nodes[:2]:
-            await node.command("SET", key, "somebody else")
+            await node.command("SET", key, STRANGER)
         handle = await locks.try_acquire(key, ttl=LONG)
         assert handle is not None
         assert await handle.release()
-        assert await owners(nodes, key) == ["somebody else"] * 2 + [None] * 3
+        assert await owners(nodes, key) == [STRANGER] * 2 + [None] * 3
 
 
 async def test_a_frozen_node_does_not_hold_up_the_others(key: str) -> None:
@@ -119,10 +120,10 @@ async def test_a_lost_vote_is_given_back_on_the_nodes_that_were_won(key: str) ->
     async with servers.redis_nodes(3) as nodes, asyncdlock.connect(nodes.url) as locks:
         await warm(locks, nodes)
         for node in nodes.nodes[:2]:
-            await node.command("SET", key, "somebody else")
+            await node.command("SET", key, STRANGER)
         with pytest.raises(AcquireTimeout):
             await locks.acquire(key, ttl=LONG, timeout=0.3)
-        await nobody_else(nodes, key, "somebody else")
+        await nobody_else(nodes, key, STRANGER)
 
 
 async def nobody_else(nodes: servers.RedisNodes, key: str, owner: str) -> None:
@@ -187,7 +188,7 @@ async def test_contention_is_no_failure_also_when_the_vote_is_decided_early(
         locks = await stack.enter_async_context(asyncdlock.connect(url))
         await warm(locks, nodes)
         for node in nodes:
-            await node.command("SET", key, "somebody else")
+            await node.command("SET", key, STRANGER)
         for number in range(dead):
             nodes[number].kill()
         for link in links[dead + 2 :]:

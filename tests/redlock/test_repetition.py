@@ -15,6 +15,7 @@ from asyncdlock.types import LeaseState
 from harness import servers
 from harness.faults import FaultJournal, Link, Way, open_link, partition
 from tests.backends.support import claim
+from tests.redis_queue.support import STRANGER
 from tests.redlock.conftest import counters, eventually, owners, warm
 
 LONG = 600.0
@@ -50,7 +51,7 @@ async def test_a_release_sent_again_does_not_delete_what_the_next_try_won(quorum
     nodes, mine = quorum.nodes, claim(key, LONG)
     await quorum.knows_only(ACQUIRE)
     for node in nodes.nodes[:2]:
-        await node.command("SET", key, "somebody else")
+        await node.command("SET", key, STRANGER)
     async with partition(FaultJournal(0), [quorum.link], Way.TO_CLIENT):
         assert await quorum.backend.try_acquire(mine) is None
         await nodes[0].command("DEL", key)
@@ -64,7 +65,7 @@ async def test_a_release_sent_again_does_not_delete_what_the_next_try_won(quorum
     assert grant is not None
     # The wire keeps order, so that whatever was sent again has been answered before this.
     assert list(await quorum.backend.renew([grant])) == [LeaseState.RENEWED]
-    assert await owners(nodes, key) == [mine.owner, "somebody else", mine.owner]
+    assert await owners(nodes, key) == [mine.owner, STRANGER, mine.owner]
 
 
 async def test_an_acquire_sent_again_takes_nothing_after_its_release(quorum: Quorum, key: str) -> None:
@@ -72,7 +73,7 @@ async def test_an_acquire_sent_again_takes_nothing_after_its_release(quorum: Quo
     nodes, mine = quorum.nodes, claim(key, LONG)
     await quorum.knows_only(RELEASE)
     for node in nodes.nodes[:2]:
-        await node.command("SET", key, "somebody else")
+        await node.command("SET", key, STRANGER)
     async with partition(FaultJournal(0), [quorum.link], Way.TO_CLIENT):
         assert await quorum.backend.try_acquire(mine) is None
     probe = claim(f"{key}-probe", LONG)
@@ -82,12 +83,12 @@ async def test_an_acquire_sent_again_takes_nothing_after_its_release(quorum: Quo
         return await owners(nodes, probe.key) == [probe.owner] * 3
 
     await eventually(everywhere)
-    assert await owners(nodes, key) == ["somebody else", "somebody else", None]
+    assert await owners(nodes, key) == [STRANGER, STRANGER, None]
 
 
 async def test_a_script_that_a_node_has_forgotten_costs_no_vote(quorum: Quorum, key: str) -> None:
     mine = claim(key, LONG)
-    await quorum.nodes[0].command("SET", key, "somebody else")  # so that each of the others counts
+    await quorum.nodes[0].command("SET", key, STRANGER)  # so that each of the others counts
     for node in quorum.nodes:
         await node.command("SCRIPT", "FLUSH")
     grant = await quorum.backend.try_acquire(mine)

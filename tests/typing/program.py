@@ -24,6 +24,12 @@ async def main() -> None:
         assert_type(handle.owner, str)
         assert_type(handle.fence, int)
         assert_type(handle.ttl, float)
+        assert_type(handle.label, str)
+        info = await locks.inspect("key")
+        assert_type(info, asyncdlock.LockInfo)
+        assert_type(info.waiters, tuple[asyncdlock.Waiter, ...])
+        assert_type([key async for key in locks.keys()], list[str])  # noqa: SIM118
+        assert_type(await locks.force_release("other"), bool)
         assert_type(handle.acquired_at, float)
         assert_type(handle.expires_at, float)
         assert_type(handle.held, bool)

@@ -19,6 +19,7 @@ SHOWN = ("__init__", "__aenter__", "__aexit__", "__enter__", "__exit__")
 NOT_MADE_BY_USERS = (
     asyncdlock.Handle,
     asyncdlock.Backend,
+    asyncdlock.Inspectable,
     asyncdlock.Semaphore,
     asyncdlock.Term,
     asyncdlock.Tick,

@@ -80,6 +80,7 @@ Verb = Callable[[EtcdMember], Any]
 TXN: Verb = attrgetter("kv.Txn")
 LEASE_GRANT: Verb = attrgetter("lease.LeaseGrant")
 LEASE_REVOKE: Verb = attrgetter("lease.LeaseRevoke")
+LEASE_TIME_TO_LIVE: Verb = attrgetter("lease.LeaseTimeToLive")
 KEEP_ALIVE: Verb = attrgetter("lease.LeaseKeepAlive")
 WATCH: Verb = attrgetter("watch.Watch")
 AUTHENTICATE: Verb = attrgetter("auth.Authenticate")

@@ -3,12 +3,13 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from typing import Any
 
 from aetcd import rpc
 
-from asyncdlock.backends.etcd.connection import LEASE_GRANT, LEASE_REVOKE, EtcdConnection
+from asyncdlock.backends.etcd.connection import LEASE_GRANT, LEASE_REVOKE, TXN, EtcdConnection
 from asyncdlock.backends.etcd.failures import LeaseNotFound
 from asyncdlock.backends.etcd.keepalive import Answer, KeepAlive
 from asyncdlock.errors import BackendError
@@ -32,6 +33,7 @@ class Lease:
         "refreshed_at",
         "refreshing",
         "retired",
+        "told",
         "ttl",
     )
 
@@ -52,6 +54,8 @@ class Lease:
         """It does not exist on the server (any more)."""
         self.retired = False
         """Lent no more, because a request that puts a key under it may still be on its way."""
+        self.told = False
+        """The server was told whose it is."""
         self.granting: asyncio.Task[None] | None = None
 
     @property
@@ -78,7 +82,7 @@ class LeasePool:
         self._keepalive = KeepAlive(connection)
         self._lendable: dict[int, list[Lease]] = {}
         self._leases: dict[int, Lease] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[object]] = set()
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(tuple(self._leases.values()))
@@ -177,18 +181,27 @@ class LeasePool:
             await self._connection.call(LEASE_REVOKE, rpc.LeaseRevokeRequest(ID=lease.id), timeout=timeout)
         self.mark_dead(lease)
 
+    def tell(self, lease: Lease, request: Any) -> None:
+        """Tell the server whose lease it is, without waiting, and alone: the lock does not depend on it."""
+        lease.told = True
+        limit = self._connection.settings.attempt_timeout
+        self._start(self._connection.call(TXN, request, timeout=limit))
+
     def _end(self, lease: Lease) -> None:
         """Revoke a lease in the background; it is kept alive no more, should that fail."""
-        ending = asyncio.create_task(self.revoke(lease, self._connection.settings.attempt_timeout))
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
-        ending.add_done_callback(_seen)
+        self._start(self.revoke(lease, self._connection.settings.attempt_timeout))
+
+    def _start(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        task.add_done_callback(_seen)
 
     async def aclose(self) -> None:
         """Revoke everything; what the server does not answer expires there by itself."""
         limit = self._connection.settings.attempt_timeout
         revoked = (self.revoke(lease, limit) for lease in self)
-        await asyncio.gather(*revoked, *self._ending, return_exceptions=True)
+        await asyncio.gather(*revoked, *self._background, return_exceptions=True)
         await self._keepalive.aclose()
 
     async def _grant(self, lease: Lease) -> None:
@@ -203,7 +216,7 @@ class LeasePool:
         lease.refreshed_at = lease.asked_at = sent
 
 
-def _seen(task: asyncio.Task[None]) -> None:
+def _seen(task: "asyncio.Task[Any]") -> None:
     """Whoever waited may have been cancelled: a failure that nobody looks at is no log entry."""
     if not task.cancelled():
         task.exception()

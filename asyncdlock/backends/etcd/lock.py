@@ -9,6 +9,7 @@ from functools import partial
 
 from asyncdlock.backends.etcd import requests
 from asyncdlock.backends.etcd.connection import EtcdConnection
+from asyncdlock.backends.etcd.inspection import InspectedEtcd
 from asyncdlock.backends.etcd.lease import Lease, LeasePool
 from asyncdlock.backends.etcd.maintenance import LeaseMaintenance
 from asyncdlock.backends.etcd.place import EtcdPlace, lease_name
@@ -42,7 +43,7 @@ class Stats:
     """How often another member took over."""
 
 
-class EtcdBackend:
+class EtcdBackend(InspectedEtcd):
     """Locks as etcd's own clients keep them. docs/backends/etcd.md tells how and why."""
 
     name = "etcd"
@@ -58,6 +59,7 @@ class EtcdBackend:
             ttl_step=1.0,
             shared=True,
             semaphore=True,
+            inspection=True,
         )
         self.local_queue = settings.local_queue
         self.local_handoffs = settings.local_handoffs
@@ -68,7 +70,7 @@ class EtcdBackend:
         self._transactions = TransactionBatcher(self._connection)
         self._watcher = DeletionWatcher(self._connection)
         self._leases = LeasePool(self._connection, self._lease_died)
-        self._queue = LockQueue(self._leases, self._transactions, self._watcher)
+        self._queue = LockQueue(self._leases, self._transactions, self._watcher, settings.prefix)
         self._maintenance = LeaseMaintenance(self._leases, self._transactions, self)
 
     @property

@@ -7,7 +7,7 @@ from asyncdlock.backends.etcd.requests import QueueKeys
 from asyncdlock.backends.etcd.transactions import TxnOutcome
 from asyncdlock.backends.etcd.watch import DeletionWatch
 from asyncdlock.errors import BackendError
-from asyncdlock.types import Claim, SharedClaim
+from asyncdlock.types import Claim, SharedClaim, label_of
 
 
 class EtcdPlace:
@@ -32,7 +32,9 @@ class EtcdPlace:
     def __init__(self, claim: Claim, queue: QueueKeys, lease: Lease) -> None:
         self.claim = claim
         self.queue = queue
-        self.owner = claim.owner.encode()
+        label = label_of(claim.owner)
+        self.owner = (claim.owner if label is None else f"{claim.owner} {label}").encode()
+        """What the key contains: the owner, and its label if it has one of its own."""
         self.lease = lease
         self.key = queue.place(lease.id, claim)
         self.permits = claim.permits if isinstance(claim, SharedClaim) else None

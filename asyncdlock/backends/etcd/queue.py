@@ -24,7 +24,12 @@ Refreshing = asyncio.Future[LeaseState] | None
 class LockQueue:
     """How a place comes to be the first of its queue."""
 
-    def __init__(self, leases: LeasePool, transactions: TransactionBatcher, watcher: DeletionWatcher) -> None:
+    def __init__(
+        self, leases: LeasePool, transactions: TransactionBatcher, watcher: DeletionWatcher, prefix: str
+    ) -> None:
+        self.label = ""
+        """What this client is called."""
+        self._prefix = prefix
         self._leases = leases
         self._transactions = transactions
         self._watcher = watcher
@@ -79,7 +84,7 @@ class LockQueue:
             # An earlier copy of this request has won already.
             place.revision = own[0].create_revision
             return await self._confirm(place, refreshing) or None
-        if any(place.queue.owns(kv.key) for kv in others):
+        if any(place.queue.has(kv) for kv in others):
             return False
         return await self._try_join_if(place, refreshing)
 
@@ -91,7 +96,7 @@ class LockQueue:
         who then is not let in was overtaken.
         """
         everything = await asyncio.shield(self._transactions.submit(place.queue.look()))
-        there = [kv.key for kv in _range(everything).kvs if place.queue.owns(kv.key) and kv.key != place.key]
+        there = [kv.key for kv in _range(everything).kvs if place.queue.has(kv) and kv.key != place.key]
         if there and (place.permits is None or in_front(place.queue, there, place.permits)):
             return False
         request = place.queue.join(place.key, place.owner, place.lease.id, limit=_ALL)
@@ -124,6 +129,8 @@ class LockQueue:
 
     async def _put(self, place: EtcdPlace, request: Any) -> TxnOutcome | None:
         """Send the transaction that puts the place's key; `None` when its lease is gone."""
+        if not place.lease.told and self.label:
+            self._leases.tell(place.lease, requests.tell(self._prefix, place.lease.id, self.label))
         place.joining = self._transactions.submit(request, joins=place.claim.key)
         # Not after the await: whoever waits there may be cancelled, and the request travels on.
         place.joining.add_done_callback(partial(self._note_doubt, place))

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 from aetcd import rpc
 
 from asyncdlock.backends.etcd.transactions import TxnOutcome
+from asyncdlock.errors import BackendError
 from asyncdlock.types import Claim, SharedClaim
 
 _BY_CREATION = rpc.RangeRequest.CREATE
 _NEWEST_FIRST = rpc.RangeRequest.DESCEND
+_OLDEST_FIRST = rpc.RangeRequest.ASCEND
 _EQUAL = rpc.Compare.EQUAL
 
 
@@ -40,6 +42,25 @@ class QueueKeys:
         """Is this a place in this queue, and not in that of a lock further down (`a` and `a/b`)?"""
         return b"/" not in key[len(self._start) :]
 
+    def has(self, kv: Any) -> bool:
+        """Is this somebody in this queue?
+
+        :raises BackendError: it is a key without a lease, which nobody who queues has: it would never go.
+        """
+        if not self.owns(kv.key):
+            return False
+        if not kv.lease:
+            raise BackendError(
+                f"{kv.key.decode(errors='replace')!r} in etcd is data of another program, in a lock's way: "
+                "choose another key, or set the locks apart with connect(url, prefix=…)"
+            )
+        return True
+
+    def beside(self, key: bytes) -> int | None:
+        """How many may hold the lock at once by this place, 0 any number; `None`: it is wanted alone."""
+        _, shared, rest = key[len(self._start) :].partition(b"~")
+        return int(rest.partition(b"~")[0]) if shared else None
+
     def alone(self, key: bytes) -> bool:
         """Whether who has this place wants the lock for itself."""
         return b"~" not in key[len(self._start) :]
@@ -57,6 +78,10 @@ class QueueKeys:
                 keys_only=True,
             )
         )
+
+    def in_order(self) -> Any:
+        """Read the queue with its contents, oldest first."""
+        return _read_range(self._start, self._end, sort_target=_BY_CREATION, sort_order=_OLDEST_FIRST)
 
     def join(self, place: bytes, owner: bytes, lease_id: int, *, limit: int = 2) -> Any:
         """Take a place at the end and see who stands in front; sent twice it does not queue twice.
@@ -104,6 +129,27 @@ def found(outcome: TxnOutcome) -> list[bytes | None]:
     return [kvs[0].value if kvs else None for kvs in answers]
 
 
+def label_key(prefix: str, lease_id: int) -> bytes:
+    """Where a client says what it is called: no lock's key is empty, so this is a place in no queue."""
+    return f"{prefix}//{lease_id:x}".encode()
+
+
+def tell(prefix: str, lease_id: int, label: str) -> Any:
+    """Say what the client is called that has this lease; it goes with the lease."""
+    return rpc.TxnRequest(success=[_put(label_key(prefix, lease_id), label.encode(), lease_id)])
+
+
+def evict(place: bytes, revision: int) -> Any:
+    """Delete a place, whoever's it is, if it is still the one that was created at `revision`."""
+    same = rpc.Compare(result=_EQUAL, target=rpc.Compare.CREATE, key=place, create_revision=revision)
+    return rpc.TxnRequest(compare=[same], success=[_delete(place)])
+
+
+def everything_below(start: bytes) -> Any:
+    """Read the names of all keys that begin with `start`."""
+    return _read_range(start, start[:-1] + bytes([start[-1] + 1]), keys_only=True)
+
+
 class Position(NamedTuple):
     """Where a place stands in its queue."""
 
@@ -130,7 +176,7 @@ def position(
     for kv in found.kvs:
         if kv.key == place:
             revision = kv.create_revision
-        elif revision and kv.create_revision < revision and queue.owns(kv.key):
+        elif revision and kv.create_revision < revision and queue.has(kv):
             if permits is None:
                 return Position(revision, (kv.key,), read_at)
             older.append(kv.key)
@@ -146,6 +192,11 @@ def in_front(queue: QueueKeys, older: Sequence[bytes], permits: int) -> Sequence
     if alone is not None:
         return (alone,)
     return older[:permits] if len(older) >= permits else ()
+
+
+def _read_range(start: bytes, end: bytes, **how: Any) -> Any:
+    question = rpc.RangeRequest(key=start, range_end=end, **how)
+    return rpc.TxnRequest(success=[rpc.RequestOp(request_range=question)])
 
 
 def _absent(key: bytes) -> Any:

@@ -5,6 +5,9 @@ from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from asyncdlock.backends.redis import requests
+from asyncdlock.backends.redis.background import Background
+from asyncdlock.backends.redis.client_record import ClientRecord
+from asyncdlock.backends.redis.node import Node
 from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.errors import BackendError
@@ -43,6 +46,10 @@ class ScriptRunner(Protocol):
         """The second half of `run`."""
         ...
 
+    async def nodes(self) -> Sequence[Node]:
+        """Every server that stores locks."""
+        ...
+
     async def aclose(self) -> None: ...
 
 
@@ -53,6 +60,8 @@ class RedisBackend:
         self._server = server
         self.local_queue = local_queue
         self.local_handoffs = local_handoffs
+        self._background = Background()
+        self._record = ClientRecord(server, self._background, fences=local_handoffs + 1)
         # The last fence of each grant, by owner: it shows whether anybody had the lock since.
         self._last_fences: dict[str, int] = {}
 
@@ -62,6 +71,7 @@ class RedisBackend:
 
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
         states = [LeaseState.UNKNOWN] * len(grants)
+        self._record.tell_since(grants)
         batches = self._server.batches([grant.claim.key for grant in grants], _RENEW_CHUNK)
         if len(batches) == 1:  # most often so, and then a task would cost more than the request
             await self._renew_batch(grants, batches[0], states)
@@ -112,4 +122,6 @@ class RedisBackend:
         await self._server.run(requests.RAISE_FENCE, key, requests.raise_fence(key, above))
 
     async def aclose(self) -> None:
+        await self._record.aclose()
+        await self._background.aclose()
         await self._server.aclose()

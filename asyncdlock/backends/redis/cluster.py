@@ -171,6 +171,10 @@ class Cluster:
             f"no node of the cluster can be asked: {failure}", definite=True
         ) from failure
 
+    async def nodes(self) -> Sequence[Node]:
+        await self._discover()
+        return [self._node_at(address) for address in sorted(set(self._slots.values()))]
+
     def batches(self, keys: Sequence[str], most: int) -> Sequence[Sequence[int]]:
         by_slot: dict[int, list[int]] = {}
         for index, key in enumerate(keys):

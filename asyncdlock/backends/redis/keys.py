@@ -1,7 +1,7 @@
 """Names of a lock's keys in Redis: no two locks share one, and all of a lock's are in one Cluster slot.
 
 A lock is stored under its own name, its companions (fence counter, queue, sessions, holders) under
-`role:stem`:
+`role:stem`, and what a client tells of itself under `client:{session}`:
 
 | key                                          | stored as      | stem             |
 |----------------------------------------------|----------------|------------------|
@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from redis.crc import key_slot
 
-_OURS = ("fence:", "queue:", "sessions:", "holders:", "tagged:", "escaped:")
+_OURS = ("fence:", "queue:", "sessions:", "holders:", "client:", "tagged:", "escaped:")
 _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 
 
@@ -63,6 +63,20 @@ def companion(role: str, key: str) -> str:
 def fence_key(key: str) -> str:
     """Where the fence counter of `key` is stored."""
     return companion("fence", key)
+
+
+def key_of_stem(stem: str) -> str:
+    """The key whose companions' names end in `stem`."""
+    if stem.startswith("escaped:{"):
+        return key_of(stem)
+    if stem.startswith("tagged:"):
+        return stem.removeprefix("tagged:")
+    return stem[1:-1] if stem.startswith("{") and stem.find("}") == len(stem) - 1 else stem
+
+
+def client_key(session: str) -> str:
+    """Where the client of `session` tells of itself. In a cluster it is routed like a lock of this name."""
+    return f"client:{{{session}}}"
 
 
 def slot_of(key: str) -> int:

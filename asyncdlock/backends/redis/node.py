@@ -12,6 +12,7 @@ from asyncdlock.backends.redis.replies import (
     OutcomeUnknown,
     ReadOnly,
     ScriptMissing,
+    foreign_data,
     indefinite,
 )
 from asyncdlock.backends.redis.scripts import Script
@@ -74,10 +75,7 @@ class Node:
         in_full = script.in_full(request)
         while True:
             if isinstance(error, ForeignData):
-                error = BackendError(
-                    f"{key!r} cannot be locked: one of its keys holds data of another program ({error})",
-                    definite=error.definite,
-                )
+                error = foreign_data(key, str(error), definite=error.definite)
             await retry.after(error)
             try:
                 reply = await self.wire.send(in_full)

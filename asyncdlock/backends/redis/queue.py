@@ -30,20 +30,18 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from asyncdlock.backends.redis.background import Background
-from asyncdlock.backends.redis.base import RedisBackend
 from asyncdlock.backends.redis.grants import Grants
-from asyncdlock.backends.redis.queue_server import Handed, Joined, MessageRunner, QueueServer
+from asyncdlock.backends.redis.inspection import InspectedRedis
+from asyncdlock.backends.redis.queue_server import PATIENCE, Handed, Joined, MessageRunner, QueueServer
 from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.wait_list import Waiter, WaitList
 from asyncdlock.errors import BackendError, BackendUnavailable, QueueFull
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, validity
 
-_PATIENCE = 3.0
 _LEAST_PATIENCE = 0.1  # a third of it lies between two looks
 
 
-class QueueBackend(RedisBackend):
+class QueueBackend(InspectedRedis):
     """FIFO locks with pushed hand-off."""
 
     name = "redis-queue"
@@ -56,6 +54,7 @@ class QueueBackend(RedisBackend):
         fence_floor=True,
         shared=True,
         semaphore=True,
+        inspection=True,
     )
 
     def __init__(
@@ -65,14 +64,13 @@ class QueueBackend(RedisBackend):
         local_queue: bool,
         local_handoffs: int,
         max_waiters: int | None = None,
-        patience: float = _PATIENCE,
+        patience: float = PATIENCE,
     ) -> None:
         if not patience >= _LEAST_PATIENCE:
             raise ValueError(f"patience must be at least {_LEAST_PATIENCE:g} s, not {patience:g}")
         super().__init__(server, local_queue=local_queue, local_handoffs=local_handoffs)
         self._messages = server
         self._queue = QueueServer(server, patience=patience, handoffs=local_handoffs, max_waiters=max_waiters)
-        self._background = Background()
         self._grants = Grants(self._queue, self._background, held=self._last_fences)
         self._lists: dict[str, WaitList] = {}
         # Keys that a claim asks for before it can hear of a grant, and the turns of the claims behind it.
@@ -80,8 +78,10 @@ class QueueBackend(RedisBackend):
         server.on_message(self._grants.by_message, self._connection_lost)
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
-        key, owner, _ = claim
+        key, owner, ttl = claim
         grants = self._grants
+        if ttl != self._record.ttl or type(owner) is not str:
+            self._record.tell(claim)
         grants.asking[owner] = key
         try:
             reply = None
@@ -168,6 +168,8 @@ class QueueBackend(RedisBackend):
         return new_grant((claim, first, started + validity(claim.ttl), reserved))
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
+        if claim.ttl != self._record.ttl or type(claim.owner) is not str:
+            self._record.tell(claim)
         sent = time.monotonic()
         try:
             reply = await self._queue.try_acquire(claim)
@@ -177,12 +179,13 @@ class QueueBackend(RedisBackend):
         if type(reply) is list:
             self._grants.by_reply(claim.key, Joined.parse(reply).handed, sent)
             return None
-        self._remember(claim.owner, int(reply))
-        return Grant(claim, int(reply), sent + validity(claim.ttl))
+        return self._granted(claim, int(reply), sent, 0)
 
     async def release(self, claim: Claim) -> bool:
         # The wire keeps order: this comes after an acquire of the same claim that is in flight.
         sent = time.monotonic()
+        if self._record.noted and claim.owner in self._record.noted:
+            self._record.forget(claim.owner)
         try:
             reply = await self._queue.release(claim)
         except asyncio.CancelledError:
@@ -215,8 +218,10 @@ class QueueBackend(RedisBackend):
             waiter.failed(BackendUnavailable("the connection was closed"))
         for waiting in self._lists.values():
             waiting.close()
-        await self._background.aclose()
         await super().aclose()
+
+    def _passed_on(self, key: str, reply: list[Any], sent: float) -> None:
+        self._grants.by_reply(key, Handed.parse(reply), sent)
 
     def _join(self, claim: Claim, joined: Joined, sent: float) -> Waiter:
         """The waiter of a claim that has joined the queue, if it has.

@@ -15,7 +15,10 @@ ACQUIRE = Script(*_COMMON, "queue_acquire.lua", "queue_join.lua")
 ACQUIRE_SHARED = Script(*_COMMON, "queue_acquire_shared.lua", "queue_join.lua")
 WATCH = Script(*_COMMON, "queue_watch.lua")
 RELEASE = Script(*_COMMON, "queue_release.lua", once=True)
+FORCE_RELEASE = Script(*_COMMON, "queue_force_release.lua", once=True)
 RENEW_SHARED = Script("shared.lua", "renew_shared.lua")
+
+PATIENCE = 3.0
 
 _DO_NOT_JOIN = 0
 _ANY_NUMBER = -1
@@ -157,8 +160,9 @@ class QueueServer:
         return self._run(script, claim, self.handoffs, self._places if join else _DO_NOT_JOIN)
 
     def try_acquire(self, claim: Claim) -> Coroutine[Any, Any, Any]:
-        """Take the lock with a single fence; the reply is that or for `Joined`."""
-        return self._run(ACQUIRE if type(claim) is Claim else ACQUIRE_SHARED, claim, 0, _DO_NOT_JOIN)
+        """Take the lock, or nothing; the reply is a fence or for `Joined`."""
+        script = ACQUIRE if type(claim) is Claim else ACQUIRE_SHARED
+        return self._run(script, claim, self.handoffs, _DO_NOT_JOIN)
 
     def watch(self, claim: Claim) -> Coroutine[Any, Any, Any]:
         """Look at the queue for a waiter; the reply is for `Watched`."""
@@ -167,6 +171,10 @@ class QueueServer:
     def release(self, claim: Claim) -> Coroutine[Any, Any, Any]:
         """Pass the lock on, or leave the queue; the reply is for `Handed` or whether it was owned."""
         return self._run(RELEASE, claim, self.handoffs)
+
+    def force_release(self, claim: Claim, holder: str, above: int) -> Coroutine[Any, Any, Any]:
+        """Take the lock from `holder`; the reply is for `Handed` or whether it held it."""
+        return self._run(FORCE_RELEASE, claim, self.handoffs, above, holder)
 
     def extend_shared(self, claims: Sequence[Claim]) -> Coroutine[Any, Any, Any]:
         """Extend the leases of claims that hold locks beside others; the reply is 1 or 0 for each."""

@@ -31,11 +31,20 @@ class ReadOnly(BackendUnavailable):
 
 
 class ForeignData(BackendError):
-    """WRONGTYPE: a key of ours holds what somebody else stored there."""
+    """A key of ours holds what somebody else stored there."""
 
 
 class OutcomeUnknown(BackendError):
     """A request was repeated, and the reply does not tell whether the first one had been carried out."""
+
+
+def foreign_data(key: str, error: str, *, definite: bool) -> BackendError:
+    """What the user reads who would lock a key that is somebody else's."""
+    return BackendError(
+        f"{key!r} cannot be locked: one of its keys holds data of another program ({error}); "
+        "choose another key, or set the locks apart with connect(url, prefix=…)",
+        definite=definite,
+    )
 
 
 def indefinite(error: BackendError) -> BackendError:
@@ -59,8 +68,12 @@ def error_from_reply(reply: Exception) -> BackendError:
         return ReadOnly(f"Redis: {text}", definite=True)
     if code in _TRANSIENT:
         return NotNow(f"Redis: {text}", definite=True)
+    if code == "FOREIGN":
+        return ForeignData(rest, definite=True)
     if "WRONGTYPE " in text:
-        return ForeignData(f"Redis: {text}", definite=True)
+        return ForeignData("it is of another type", definite=True)
+    if "value is not an integer" in text:
+        return ForeignData("its fence counter is not an integer", definite=True)
     return BackendError(f"Redis: {text}", definite=True)
 
 

@@ -26,6 +26,9 @@ class Server(Node):
         self._subscribing = asyncio.Lock()
         self.wire.on_open = self._subscribe_again
 
+    async def nodes(self) -> Sequence[Node]:
+        return [self]
+
     def batches(self, keys: Sequence[str], most: int) -> Sequence[Sequence[int]]:
         return [range(start, min(start + most, len(keys))) for start in range(0, len(keys), most)]
 

@@ -5,7 +5,8 @@ import time
 
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis import requests
-from asyncdlock.backends.redis.base import RedisBackend, ScriptRunner
+from asyncdlock.backends.redis.inspection import InspectedRedis
+from asyncdlock.backends.redis.queue_server import PATIENCE, MessageRunner, QueueServer
 from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.requests import ACQUIRE, RELEASE
 from asyncdlock.errors import BackendError
@@ -15,18 +16,29 @@ _FIRST_DELAY = 0.002
 _LONGEST_DELAY = 0.25
 
 
-class SpinBackend(RedisBackend):
+class SpinBackend(InspectedRedis):
     """Locks by `SET key owner NX PX ttl`, with jittered waits bounded by the holder's PTTL."""
 
     name = "redis"
     capabilities = Capabilities(
-        fencing=True, fifo=False, push_wakeup=False, interprocess=True, min_ttl=0.01, fence_floor=True
+        fencing=True,
+        fifo=False,
+        push_wakeup=False,
+        interprocess=True,
+        min_ttl=0.01,
+        fence_floor=True,
+        inspection=True,
     )
 
-    def __init__(self, server: ScriptRunner, *, local_queue: bool = False, local_handoffs: int = 0) -> None:
+    def __init__(self, server: MessageRunner, *, local_queue: bool = False, local_handoffs: int = 0) -> None:
         super().__init__(server, local_queue=local_queue, local_handoffs=local_handoffs)
+        # For force_release alone: others may queue for the same locks.
+        self._queue = QueueServer(server, patience=PATIENCE, handoffs=local_handoffs, max_waiters=None)
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
+        record = self._record
+        if claim.ttl != record.ttl or type(claim.owner) is not str:
+            record.tell(claim)
         delays = None
         while True:
             sent = time.monotonic()
@@ -46,16 +58,22 @@ class SpinBackend(RedisBackend):
             await asyncio.sleep(delay if pttl < 0 else min(delay, (pttl + 1) / 1000))
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
+        record = self._record
+        if claim.ttl != record.ttl or type(claim.owner) is not str:
+            record.tell(claim)
         sent = time.monotonic()
-        reply = await self._server.run(ACQUIRE, claim.key, requests.acquire(claim, 1))
+        handoffs = self.local_handoffs  # all grants of a client take as many fences: `inspect` goes by that
+        reply = await self._server.run(ACQUIRE, claim.key, requests.acquire(claim, handoffs + 1))
         if type(reply) is list:
             return None
         self._remember(claim.owner, int(reply))
-        return Grant(claim, int(reply), sent + validity(claim.ttl))
+        return Grant(claim, int(reply) - handoffs, sent + validity(claim.ttl))
 
     async def release(self, claim: Claim) -> bool:
         # The wire keeps order: this comes after an acquire of the same claim that is in flight.
         request = requests.release(claim)
+        if self._record.noted and claim.owner in self._record.noted:
+            self._record.forget(claim.owner)
         try:
             reply = await self._server.send(RELEASE, claim.key, request)
         except BackendError as error:

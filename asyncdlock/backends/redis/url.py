@@ -11,6 +11,7 @@ from redis.asyncio.connection import parse_url
 from asyncdlock import _options
 from asyncdlock._url import TLS, TLS_OPTIONS, Address, LockURL
 from asyncdlock.backends.redis.openers import opener_for, sentinel_opener
+from asyncdlock.backends.redis.reuse import reused
 from asyncdlock.backends.redis.wire import Opener, WireOptions
 
 _TOPOLOGIES = ("single", "sentinel", "cluster")
@@ -36,6 +37,8 @@ _EVERYWHERE: dict[str, _options.Reader] = {
     "sentinel_password": _options.text,
     **TLS_OPTIONS,
 }
+_REUSING = ("redis", "redis-queue")
+_BROUGHT_ALONG = {"topology", "service", "sentinel_username", "sentinel_password", *TLS_OPTIONS}
 _REFUSED = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
@@ -69,6 +72,9 @@ class RedisURL:
         common = _options.take(given, _EVERYWHERE)
         _options.merge(common, "request_timeout", "call_timeout")
         ours = _options.take(given, {name: _READERS[kind] for name, kind in known.items()})
+        if given.get("redis") is not None:
+            client = given.pop("redis")
+            return cls._like(client, where, common, ours, given, sorted({**_EVERYWHERE, **known}))
         topology = _topology(where, common)
         tls = _tls(where, common)
         addresses = _addresses(where, topology)
@@ -89,10 +95,7 @@ class RedisURL:
             hosts=[(address.host, address.port) for address in addresses],
             logins=[_login(address) | given_login for address in addresses],
             service=common.get("service", "mymaster"),
-            wire={
-                "call_timeout": common.get("request_timeout", 5.0),
-                "stay_awake": common.get("stay_awake", True),
-            },
+            wire=_wire(common),
             encrypted=tls is not None,
             ours=ours,
             theirs=theirs | objects,
@@ -101,6 +104,41 @@ class RedisURL:
                 for name in ("username", "password")
                 if f"sentinel_{name}" in common
             },
+        )
+
+    @classmethod
+    def _like(
+        cls,
+        client: Any,
+        where: LockURL,
+        common: dict[str, Any],
+        ours: dict[str, Any],
+        others: dict[str, Any],
+        known: list[str],
+    ) -> "RedisURL":
+        """What a client of redis-py says in the place of the URL."""
+        if where.authority or where.path.strip("/") or where.scheme not in _REUSING:
+            raise ValueError(
+                f"redis= brings the address along: write {' or '.join(_REUSING)}:// and no more, "
+                f"not {where.shown!r}"
+            )
+        for name in common.keys() & _BROUGHT_ALONG:
+            raise ValueError(f"redis= brings {name} along: leave it out")
+        if "connect_timeout" in common:
+            others = {"socket_connect_timeout": common["connect_timeout"], **others}
+        found = reused(client)
+        return cls(
+            scheme=where.scheme,
+            known=known,
+            topology=found.topology,
+            hosts=found.hosts,
+            logins=[{} for _ in found.hosts],
+            service=found.service,
+            wire=_wire(common),
+            encrypted=found.encrypted,
+            ours=ours,
+            theirs=found.theirs | others,
+            sentinel_login=found.sentinel_login,
         )
 
     def opener_to(self, host: str, port: int, **login: str) -> Opener:
@@ -139,6 +177,13 @@ class RedisURL:
         return _options.unknown(
             refused[1], self.scheme, [*self.known, "and what redis-py's connections take"]
         )
+
+
+def _wire(common: Mapping[str, Any]) -> WireOptions:
+    return {
+        "call_timeout": common.get("request_timeout", 5.0),
+        "stay_awake": common.get("stay_awake", True),
+    }
 
 
 def _topology(where: LockURL, common: Mapping[str, Any]) -> str:

@@ -26,8 +26,12 @@ from typing import NamedTuple
 
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis import requests
+from asyncdlock.backends.redis.background import Background
+from asyncdlock.backends.redis.client_record import ClientRecord
+from asyncdlock.backends.redis.replies import foreign_data
 from asyncdlock.backends.redis.requests import ACQUIRE, RAISE_FENCE, RELEASE, RENEW
 from asyncdlock.backends.redlock.ballot import Ballot, Question
+from asyncdlock.backends.redlock.inspection import Everywhere, InspectedRedlock
 from asyncdlock.backends.redlock.member import Member
 from asyncdlock.errors import QuorumError
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
@@ -59,12 +63,18 @@ class _GivenBack(NamedTuple):
     until: float
 
 
-class RedlockBackend:
+class RedlockBackend(InspectedRedlock):
     """The Redlock algorithm on nodes that know nothing of each other."""
 
     name = "redlock"
     capabilities = Capabilities(
-        fencing=True, fifo=False, push_wakeup=False, interprocess=True, min_ttl=_MIN_TTL, fence_floor=True
+        fencing=True,
+        fifo=False,
+        push_wakeup=False,
+        interprocess=True,
+        min_ttl=_MIN_TTL,
+        fence_floor=True,
+        inspection=True,
     )
     local_queue = False
     local_handoffs = 0
@@ -74,6 +84,8 @@ class RedlockBackend:
         self._connect_timeout = connect_timeout
         self._node_timeout = node_timeout
         self._quorum = len(members) // 2 + 1
+        self._background = Background()
+        self._record = ClientRecord(Everywhere(members), self._background, fences=1)
         self._had_majority = False
         # The last request of each claim that not every node has answered.
         self._latest: dict[str, Ballot] = {}
@@ -106,6 +118,8 @@ class RedlockBackend:
     async def try_acquire(self, claim: Claim) -> Grant | None:
         # A lease begins with the request: opening a connection may take longer than a node has to answer.
         await self._connect(claim.ttl)
+        if claim.ttl != self._record.ttl or type(claim.owner) is not str:
+            self._record.tell(claim)
         sent = time.monotonic()
         ballot = await self._ask(_TAKE, requests.acquire(claim, 1), claim.ttl, claim.owner)
         if ballot.carried:
@@ -118,6 +132,8 @@ class RedlockBackend:
         # Also what we believe not to have won may have been granted: release everywhere.
         await self._ask(_UNDO, requests.release(claim), claim.ttl, claim.owner)
         if ballot.too_few_answers:
+            if ballot.foreign:
+                raise foreign_data(claim.key, ballot.foreign, definite=False)
             raise ballot.error(f"no majority of {len(self._members)} Redis nodes answered")
         return None
 
@@ -146,6 +162,7 @@ class RedlockBackend:
 
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
         states: list[LeaseState] = []
+        self._record.tell_since(grants)
         for start in range(0, len(grants), _RENEW_CHUNK):
             states += await self._renew_chunk([grant.claim for grant in grants[start : start + _RENEW_CHUNK]])
         return states
@@ -177,6 +194,8 @@ class RedlockBackend:
             calling again can find out.
         """
         await self._connect(claim.ttl)
+        if self._record.noted and claim.owner in self._record.noted:
+            self._record.forget(claim.owner)
         earlier = self._unsettled.pop(claim.owner, None)
         question = _GIVE_BACK if earlier is None else _GIVE_BACK_REST
         ballot = await self._ask(question, requests.release(claim), claim.ttl, claim.owner)
@@ -195,6 +214,22 @@ class RedlockBackend:
             f"too few Redis nodes can tell whether {claim.key!r} was still owned when it was released"
         )
 
+    async def force_release(self, key: str, above: int) -> bool:
+        """As the protocol says: first a majority raises its counters, then it lets go.
+
+        :raises QuorumError: too few nodes answered.
+        """
+        seen = await self._seen(key)
+        # The counter of a granted fence was stored by a majority, so one of these has it.
+        counter = max(one.last_fence for one in seen)
+        await self._raise_counters(key, max(counter, above // FENCE_SCALE) + 1, math.inf)
+        holder = self._holder(seen)
+        if holder:
+            ballot = await self._ask(_UNDO, requests.release(Claim(key, holder, math.inf)), math.inf)
+            if not ballot.carried:
+                raise ballot.error(f"no majority of {len(self._members)} Redis nodes gave {key!r} back")
+        return bool(holder)
+
     def _remember(self, claim: Claim, given_back: _GivenBack) -> None:
         self._unsettled[claim.owner] = given_back
         now = time.monotonic()
@@ -206,6 +241,8 @@ class RedlockBackend:
         deadline = time.monotonic() + self._node_timeout
         for ballot in tuple(self._latest.values()):
             await ballot.complete(max(0.0, deadline - time.monotonic()))
+        await self._record.aclose()
+        await self._background.aclose()
         for member in self._members:
             await member.aclose()
 

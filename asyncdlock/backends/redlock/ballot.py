@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from asyncdlock.backends.redis.replies import ScriptMissing
+from asyncdlock.backends.redis.replies import ForeignData, ScriptMissing
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.backends.redlock.member import Member
 from asyncdlock.errors import BackendError, BackendUnavailable, QuorumError
@@ -50,6 +50,7 @@ class Ballot:
         "_unanswered",
         "_waiter",
         "failures",
+        "foreign",
         "no",
         "owner",
         "quorum",
@@ -75,6 +76,8 @@ class Ballot:
         self.quorum = quorum
         self.owner = owner
         self.superseded = False
+        self.foreign = ""
+        """What a node said that stores somebody else's data there."""
         self.yes: list[tuple[int, Any]] = []
         self.no: list[tuple[int, Any]] = []
         self.failures: dict[int, Exception] = {}
@@ -132,6 +135,8 @@ class Ballot:
     def _failed(self, index: int, error: BackendError) -> None:
         member = self._members[index]
         member.failed(error)
+        if isinstance(error, ForeignData):
+            self.foreign = str(error)
         self.failures[index] = _restated(error, f"{member.name}: {error}", definite=error.definite)
         self._settle(index)
 

@@ -7,6 +7,7 @@ from typing import Any
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis.node import Node
 from asyncdlock.backends.redis.replies import ReadOnly
+from asyncdlock.backends.redis.wire import Wire
 from asyncdlock.errors import BackendError, BackendUnavailable
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
@@ -33,6 +34,10 @@ class Member:
     @property
     def commands(self) -> int:
         return self._node.commands
+
+    @property
+    def wire(self) -> Wire:
+        return self._wire
 
     @property
     def is_open(self) -> bool:

@@ -19,6 +19,7 @@ from kazoo.exceptions import (
 from kazoo.protocol.serialization import Delete
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
+from asyncdlock.backends.zookeeper.inspection import InspectedZooKeeper
 from asyncdlock.backends.zookeeper.names import ROOT, NotQueued
 from asyncdlock.backends.zookeeper.parents import Parents
 from asyncdlock.backends.zookeeper.place import Place
@@ -40,7 +41,7 @@ _ANY_VERSION = -1
 _UNCERTAIN = (ConnectionLoss, SessionMovedError)
 
 
-class ZooKeeperBackend:
+class ZooKeeperBackend(InspectedZooKeeper):
     """Locks in one ensemble. A TTL is the timeout of a session; claims of similar TTLs share one."""
 
     name = "zookeeper"
@@ -52,6 +53,7 @@ class ZooKeeperBackend:
         min_ttl=0.2,
         shared=True,
         semaphore=True,
+        inspection=True,
     )
 
     def __init__(
@@ -72,6 +74,7 @@ class ZooKeeperBackend:
         self._sessions = Sessions(ensemble, self._tally)
         self.local_queue = local_queue
         self.local_handoffs = local_handoffs
+        self.fence_scale = FENCE_SCALE if local_handoffs else 1
 
     @property
     def commands(self) -> int:
@@ -144,9 +147,9 @@ class ZooKeeperBackend:
         place.granted = True
         self._arm(place, noted)
         expires_at = noted + validity(claim.ttl)
-        if not self.local_handoffs:
-            return Grant(claim, place.zxid, expires_at)
-        fence = place.zxid * FENCE_SCALE
+        fence = place.zxid * self.fence_scale
+        if self.fence_scale == 1:
+            return Grant(claim, fence, expires_at)
         if fence + FENCE_SCALE > _MAX_FENCE:
             raise BackendError(
                 "this ensemble has had too many leader elections for scaled fences: set local_handoffs=0"

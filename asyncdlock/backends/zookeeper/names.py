@@ -7,8 +7,9 @@ is a reader that says so: `{uuid}.N__rlock__{sequence}`.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from urllib.parse import quote, unquote
+from uuid import UUID
 
 ROOT = "/locks"
 _ALONE = "__lock__"
@@ -24,6 +25,8 @@ _FORBIDDEN = re.compile("[%\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U0001000
 # A "/" that would begin or end an empty component.
 _EMPTY_COMPONENT = re.compile(r"^/|/$|(?<=/)/")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_HEX = re.compile(r"[0-9a-f]{32}")
+_NAMED = re.compile(r"(?P<name>.+?)(?:\.(?P<permits>\d+)(?=__rlock__))?(?P<kind>__r?lock__)-?\d{10}$")
 
 # The counter in the parent is a signed 32-bit number that sticks at its end: beyond it two nodes would get
 # the same number, and both would believe to be first. Stop well before.
@@ -73,6 +76,28 @@ def sequence_of(node: str) -> int:
     return int(node.rpartition("__")[2])
 
 
+def owner_of(node: str) -> str | None:
+    """The owner of a claim whose node `prefix_of` named; kazoo's are named in the same way."""
+    match = _NAMED.match(node)
+    if match is None:
+        return None
+    name = match["name"]
+    return str(UUID(name)) if _HEX.fullmatch(name) else unquote(name)
+
+
+def beside_of(node: str) -> int | None:
+    """How many may hold the key at once by this node, 0 for any number; `None` for one who wants it alone."""
+    match = _NAMED.match(node)
+    if match is None or match["kind"] == _ALONE:
+        return None
+    return int(match["permits"] or 0)
+
+
+def is_contender(node: str) -> bool:
+    """Whether a node of this name stands in the queue of the key above it."""
+    return _CONTENDER.search(node) is not None
+
+
 class NotQueued(Exception):
     """A node does not stand in the queue in which it was looked for."""
 
@@ -88,6 +113,9 @@ class Contenders:
 
     def __len__(self) -> int:
         return len(self._order)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for _, name in self._order)
 
     def named(self, prefix: str) -> list[str]:
         """The nodes that carry a claim's prefix, oldest first."""

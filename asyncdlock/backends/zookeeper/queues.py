@@ -27,6 +27,7 @@ from asyncdlock.backends.zookeeper.place import Place
 from asyncdlock.backends.zookeeper.session import Session
 from asyncdlock.backends.zookeeper.wire import Wire
 from asyncdlock.errors import BackendError
+from asyncdlock.types import label_of
 
 _EPHEMERAL_SEQUENTIAL = 3
 _JOIN_TRIES = 5  # the server may remove an empty parent between its creation and its use
@@ -36,6 +37,8 @@ class Queues:
     """Where a claim's node is made."""
 
     def __init__(self, parents: Parents, acl: list[Any]) -> None:
+        self.label = ""
+        """What this client is called."""
         self._parents = parents
         self._acl = acl
 
@@ -45,9 +48,9 @@ class Queues:
             queue = await look(place, wire)
             if await _found(place, wire, queue):
                 return queue
-        node = Create2(
-            f"{place.parent}/{place.prefix}", place.claim.owner.encode(), self._acl, _EPHEMERAL_SEQUENTIAL
-        )
+        owner = place.claim.owner
+        content = f"{owner} {label_of(owner) or self.label}".rstrip().encode()
+        node = Create2(f"{place.parent}/{place.prefix}", content, self._acl, _EPHEMERAL_SEQUENTIAL)
         refusal: ZookeeperError | None = None
         for _ in range(_JOIN_TRIES):
             self._parents.prepare(wire, place.parent)
@@ -90,10 +93,15 @@ async def _found(place: Place, wire: Wire, queue: Contenders) -> bool:
 
 
 async def look(place: Place, wire: Wire) -> Contenders:
+    """The queue that a place is in."""
+    return await listing(wire, place.parent)
+
+
+async def listing(wire: Wire, parent: str) -> Contenders:
     """The queue as the leader knows it, not as a server that lags behind does."""
-    synced = wire.send(Sync(place.parent))
+    synced = wire.send(Sync(parent))
     try:
-        queue = await wire.list(place.parent)
+        queue = await wire.list(parent)
     except NoNodeError:
         queue = Contenders(())
     await synced

@@ -17,4 +17,6 @@ if not holder then
 elseif holder == OWNER then
   -- Ours already: the reply or the message was lost, and its fence with it.
   return grant(OWNER, TTL, FENCES)
+elseif is_foreign(holder) then
+  return FOREIGN
 end

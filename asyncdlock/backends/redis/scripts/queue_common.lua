@@ -17,6 +17,14 @@ local function session_of(owner)
   return string.sub(owner, 1, 23)
 end
 
+-- Whether the lock's key holds no lock: neither an end nor a UUID, as redis-py's Lock would store. Whoever waited for
+-- it would wait for ever.
+local FOREIGN = {err = "FOREIGN the lock's key holds a string that is no lock"}
+local function is_foreign(holder)
+  local token = #holder == 36 or #holder == 32
+  return not (token and string.match(holder, '^[%x-]+$')) and redis.call('PTTL', LOCK) == -1
+end
+
 -- Give the lock to `owner`; the last of the fences taken, as digits past 2^53 (Lua counts in doubles).
 -- The counter comes first: should it fail, the script ends with the lock untouched.
 local function grant(owner, ttl, fences)

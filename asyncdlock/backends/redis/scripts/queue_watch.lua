@@ -17,6 +17,9 @@ if redis.call('ZCARD', QUEUE) > 0 then
   speak(now)
 end
 holder = redis.call('GET', LOCK) or ''
+if is_foreign(holder) then
+  return FOREIGN
+end
 local tells = 0
 if holder == SHARED or redis.call('PUBSUB', ARGV[7], CHANNEL .. session_of(holder))[2] > 0 then
   tells = 1
