@@ -41,6 +41,13 @@ def eager(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Plants every bug of tests/mutants in a copy of the tree: each must be noticed by the test it names."""
+    session.install("-e", ".[dev]")
+    session.run("python", "-m", "tests.mutants", *session.posargs)
+
+
+@nox.session
 def coverage(session: nox.Session) -> None:
     """Which lines of the library its own tests reach."""
     session.install("-e", ".[dev]")

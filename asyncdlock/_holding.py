@@ -120,8 +120,12 @@ class Holding:
         return self.was_lost
 
     def extend(self, expires_at: float) -> None:
-        """Move the deadline: after a confirmed renewal only."""
+        """Move the deadline: after a confirmed renewal only, and never once it has passed."""
         if self.state is not HELD or expires_at <= self.expires_at:
+            return
+        if time.monotonic() >= self.expires_at:
+            # Others may have held the lock since, and it came back by a late copy of our own request.
+            self.lose(RAN_OUT)
             return
         self.expires_at = expires_at
 

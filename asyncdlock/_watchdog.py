@@ -179,7 +179,8 @@ class Watchdog:
             outcomes[state.value] += 1
             if state is LeaseState.RENEWED:
                 holding.extend(noted + validity(holding.grant.claim.ttl))
-                self.watch(holding, now)
+                if holding.state is HELD:
+                    self.watch(holding, now)
             elif state is LeaseState.LOST:
                 holding.lose(NOT_OWNED)
             else:

@@ -119,6 +119,8 @@ class Handle:
                 BackendError(f"renewal of {self.key!r} was not confirmed; the lease was not extended")
             )
         holding.extend(noted + validity(self.ttl))
+        if holding.was_lost:
+            raise holding.lost_error()
 
     async def release(self) -> bool:
         """Give the lock back. `True` when it was still owned.

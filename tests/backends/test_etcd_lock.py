@@ -46,6 +46,17 @@ async def test_a_held_lock_is_one_key_named_by_its_lease_with_the_owner_in_it(
     assert await backend.release(mine) is False
 
 
+async def test_a_release_leaves_a_key_alone_that_another_wrote(backend: EtcdBackend, probe: Probe) -> None:
+    mine = claim("wire:theirs")
+    await backend.acquire(mine)
+    [entry] = await probe.queue("wire:theirs")
+    await probe.put(entry.key, "somebody else", entry.lease)
+    assert await backend.release(mine) is False
+    [left] = await probe.queue("wire:theirs")
+    assert left.value == "somebody else"
+    await probe.delete(entry.key)
+
+
 async def test_validity_counts_from_before_the_lease_was_last_refreshed(backend: EtcdBackend) -> None:
     before = time.monotonic()
     first = await backend.acquire(claim("wire:validity-1", ttl=5))

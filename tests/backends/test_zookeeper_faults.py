@@ -11,8 +11,9 @@ from kazoo.client import KazooClient
 from asyncdlock import connect
 from asyncdlock.backends.zookeeper import ZooKeeperBackend
 from asyncdlock.errors import BackendUnavailable, LockLost
-from asyncdlock.types import LeaseState
+from asyncdlock.types import LeaseState, validity
 from harness import servers
+from harness.faults import open_link
 from tests.backends.support import claim, until
 from tests.backends.zookeeper_probe import opened, queue_of, watches_of
 
@@ -239,6 +240,19 @@ async def test_a_loop_that_is_stuck_loses_its_session(zookeeper_url: str, key: s
         assert (await successor).fence > grant.fence
         await until(lambda: backend._sessions.open[TTL].expired, "the client learns of it")
         assert list(await backend.renew([grant])) == [LeaseState.LOST]
+
+
+async def test_a_lease_counts_from_before_it_was_asked_for(zookeeper_url: str, key: str) -> None:
+    lag = 0.5
+    async with open_link(zookeeper_url.removeprefix("zookeeper://")) as link:
+        async with opened(f"zookeeper://{link.address}") as backend:
+            warm_up = claim(f"{key}-warm-up", 10.0)
+            await backend.acquire(warm_up)
+            await backend.release(warm_up)
+            link.lag(lag)
+            grant = await backend.acquire(claim(key, 10.0))
+            assert grant.expires_at <= time.monotonic() - lag + validity(10.0)
+            link.mend()
 
 
 async def test_a_short_stall_does_not_cost_the_connection(zookeeper_url: str, key: str) -> None:

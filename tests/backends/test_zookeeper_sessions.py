@@ -12,6 +12,8 @@ from kazoo.security import make_digest_acl
 import asyncdlock
 from asyncdlock import BackendError, BackendUnavailable, LeaseState
 from asyncdlock.backends.zookeeper import ZooKeeperBackend, sessions
+from asyncdlock.backends.zookeeper.place import Place
+from asyncdlock.backends.zookeeper.renewal import _Asking
 from asyncdlock.backends.zookeeper.sessions import session_timeout
 from harness import servers
 from tests.backends.support import claim, until
@@ -243,6 +245,11 @@ async def _release_unanswered(
 
 
 # Renewals
+
+
+def test_what_was_given_back_before_the_answer_came_is_lost(key: str) -> None:
+    """The moment that the next test meets by chance."""
+    assert _Asking("/locks").state_of(Place(claim(key), "")) is LeaseState.LOST
 
 
 async def test_a_lock_that_is_given_back_during_a_renewal_does_not_spoil_it_for_the_others(

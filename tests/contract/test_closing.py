@@ -85,7 +85,8 @@ async def test_a_callers_cancellation_during_closing_stays_a_cancellation(connec
         task = asyncio.create_task(client.acquire(key))
         await asyncio.sleep(0.05)
         closing = asyncio.create_task(client.aclose())
-        await asyncio.sleep(0)
+        while not client._core.closed:  # an eager task has come so far already
+            await asyncio.sleep(0)
         task.cancel()
         await closing
         with pytest.raises(asyncio.CancelledError):
@@ -124,10 +125,13 @@ async def test_a_cancelled_close_goes_on(connect: Connect, key: str, claims: Cla
     client = connect()
     await client.acquire(key, ttl=60.0)
     closing = asyncio.create_task(client.aclose())
-    await asyncio.sleep(0)
-    closing.cancel()
+    while not client._core.closed:
+        await asyncio.sleep(0)
+    # An eager task that need not wait for a server has come to its end already.
+    eager = asyncio.get_running_loop().get_task_factory() is not None
+    assert closing.cancel() or (eager and client._backend.name == "memory")
     await asyncio.wait([closing])
-    assert closing.cancelled()
+    assert closing.cancelled() or eager
     with pytest.raises(asyncdlock.LockError, match="closed"):
         await client.acquire(key)
 

@@ -146,6 +146,18 @@ async def test_a_failed_release_can_be_retried(locks: LockClient, server: Script
     assert await handle.release() is False
 
 
+async def test_a_cancelled_release_is_repeated_in_the_background(locks: LockClient, server: Scripted) -> None:
+    """The cancelled request may never have left this process."""
+    handle = await locks.acquire("key")
+    server.on_release = never
+    releasing = asyncio.create_task(handle.release())
+    await until(lambda: server.owners("release") == [handle.owner])
+    server.on_release = None
+    releasing.cancel()
+    await until(lambda: server.owners("release") == [handle.owner] * 2)
+    assert releasing.cancelled()
+
+
 async def test_closing_with_a_server_that_is_away_ends(
     locks: LockClient, server: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +184,7 @@ async def test_an_acquire_that_fails_on_its_second_try_gives_both_back(
         await locks.acquire("key")
     assert (caught.value.key, caught.value.owner) == ("key", server.owners("acquire")[0])
     await until(lambda: set(server.owners("release")) == set(server.owners("acquire")))
+    assert len(set(server.owners("acquire"))) == 2
 
 
 @pytest.mark.parametrize("number", [100, 3000])

@@ -1,6 +1,7 @@
 """The watchdog: renews many at a time, moves a deadline only on a yes, and is not needed for the end."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -154,6 +155,24 @@ async def test_a_yes_that_comes_after_the_end_brings_nothing_back(
         handle.check()
 
 
+async def test_a_yes_brings_nothing_back_whose_end_went_unnoticed(
+    locks: LockClient, server: Scripted
+) -> None:
+    """The loop stood still when the lease ran out: others may have held the lock since."""
+
+    async def late(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        while time.monotonic() < handle.expires_at:
+            time.sleep(0.01)
+        return [LeaseState.RENEWED] * len(grants)
+
+    handle = await locks.acquire("key", ttl=2.0, renew=False)
+    time.sleep(max(0.0, handle.remaining() - 0.2))
+    server.on_renew = late
+    with pytest.raises(LockLost, match="ran out"):
+        await handle.renew()
+    assert not handle.held
+
+
 @pytest.mark.parametrize("defect", ["raises", "too few answers"])
 async def test_a_defect_of_the_backend_extends_nothing_and_leaves_nobody_unwatched(
     locks: LockClient, server: Scripted, defect: str, caplog: pytest.LogCaptureFixture
@@ -211,6 +230,31 @@ async def test_a_lock_released_during_the_watchdogs_renewal_is_not_watched_again
     assert locks._core.watchdog.watched() == []
     assert handle.expires_at == end
     assert locks._metrics.renewals["renewed"] == renewed
+
+
+async def test_a_loss_ends_the_body_at_once_whatever_is_answered_later(
+    locks: LockClient, server: Scripted
+) -> None:
+    """Not with the lease, which lasts; and a yes on its way does not arm the switch anew."""
+    told = asyncio.Event()
+    answers = iter([LeaseState.RENEWED, LeaseState.LOST])
+
+    async def first_yes_comes_last(grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        answer = next(answers)
+        if answer is LeaseState.LOST:
+            told.set()
+        else:
+            await told.wait()
+        return [answer] * len(grants)
+
+    async def body() -> None:
+        async with locks.hold("key", ttl=600.0) as handle:
+            server.on_renew = first_yes_comes_last
+            await asyncio.gather(handle.renew(), handle.renew(), return_exceptions=True)
+            await never()
+
+    with pytest.raises(LockLost):
+        await asyncio.wait_for(body(), 30.0)
 
 
 async def test_a_renewal_by_hand_without_an_answer_changes_nothing(
@@ -303,6 +347,18 @@ async def test_hold_ends_its_body_although_the_watchdog_is_dead(locks: LockClien
             await never()
     assert server.owners("renew") == []
     assert not handle.held
+
+
+async def test_a_body_that_swallows_its_end_is_told_although_the_watchdog_is_dead(
+    locks: LockClient, server: Scripted
+) -> None:
+    with pytest.raises(LockLost, match="ran out"):
+        async with locks.hold("key", ttl=TTL):
+            timer = wheel(locks)._timer
+            assert timer is not None
+            timer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await never()
 
 
 async def test_hold_ends_its_body_although_the_server_is_silent(locks: LockClient, server: Scripted) -> None:

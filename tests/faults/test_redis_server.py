@@ -162,6 +162,16 @@ async def test_a_renewal_without_an_answer_is_unknown(redis_server: servers.Redi
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_renewal_extends_no_lock_of_another(redis_server: servers.RedisNode, scheme: str) -> None:
+    async with asyncdlock.connect(at(scheme, redis_server.url), local_queue=False) as locks:
+        handle = await locks.acquire("key", ttl=600.0)
+        await redis_server.command("SET", "key", "somebody else", "PX", 60_000)
+        (state,) = await locks._backend.renew([handle._holding.grant])
+        assert state is asyncdlock.LeaseState.LOST
+        assert await redis_server.command("PTTL", "key") <= 60_000
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
 async def test_a_grant_that_is_taken_again_lasts_its_whole_ttl(redis_url: str, key: str, scheme: str) -> None:
     """The reply to the first request was lost: the lease counts from the second."""
     async with (
@@ -275,6 +285,16 @@ async def test_a_lost_counter_is_repaired_from_what_the_resource_has_seen(
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize(("counter", "above", "then"), [(9, 10, 10), (10, 9, 10), (100, 20, 100)])
+async def test_a_counter_is_raised_as_a_number_and_never_lowered(
+    redis_server: servers.RedisNode, counter: int, above: int, then: int
+) -> None:
+    async with asyncdlock.connect(redis_server.url) as locks:
+        await redis_server.command("SET", fence_key("key"), counter)
+        await locks.raise_fence("key", above=above)
+        assert int(await redis_server.command("GET", fence_key("key"))) == then
+
+
 async def test_a_deleted_counter_is_noticed_by_a_client_that_knew_it(redis_server: servers.RedisNode) -> None:
     async with asyncdlock.connect(redis_server.url) as locks:
         seen = 0

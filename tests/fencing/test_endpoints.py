@@ -26,11 +26,14 @@ class Service:
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.entered = asyncio.Event()
+        self.inside = 0
 
     async def write(self, body: str) -> None:
+        self.inside += 1
         self.entered.set()
         await self.go_on.wait()
         self.written.append(body)
+        self.inside -= 1
 
     async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["method"] == "PUT":
@@ -133,6 +136,7 @@ async def test_a_newer_holder_waits_for_the_one_that_is_inside(make: Any, servic
     new = asyncio.create_task(ask("PUT", "/a", "34", "34"))
     done, _ = await asyncio.wait({old, new}, timeout=0.2)
     assert not done
+    assert service.inside == 1
     service.go_on.set()
     assert [(await old)[0], (await new)[0]] == [200, 200]
     assert service.written == ["33", "34"]

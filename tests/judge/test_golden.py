@@ -46,6 +46,15 @@ def test_holders_that_wrote_after_their_time_are_counted_also_where_the_resource
     assert run_checks(golden.load())["exclusion"].figures["displaced_writers"] == displaced
 
 
+def test_the_log_alone_condemns_two_writers() -> None:
+    """Whatever the clients were told: a holder that is killed after its write says nothing."""
+    (golden,) = (golden for golden in BAD if golden.name == "violated-two-writers")
+    history = golden.load()
+    for row in history.rows:
+        row.outcome, row.write, row.write_done = "failed", "unknown", None
+    assert run_checks(history)["exclusion"].verdict == "violated"
+
+
 def test_writes_without_a_reply_are_settled_by_the_log() -> None:
     happened = {}
     for golden in GOOD:

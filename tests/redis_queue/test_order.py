@@ -156,6 +156,26 @@ async def test_nobody_overtakes_a_task_that_begins_to_listen(node: RedisNode) ->
         assert order == [0, 1, 2, 3, 4, 5]
 
 
+async def test_nobody_overtakes_those_who_wait_for_their_turn_to_ask(node: RedisNode) -> None:
+    """Who comes in the very moment in which the client begins to hear messages goes behind them."""
+    async with fifo(node) as holding, fifo(node) as client:
+        await (await client.acquire("warm-up")).release()
+        holder = await holding.acquire("k", ttl=600.0)
+        tasks = [asyncio.create_task(client.acquire("k", ttl=600.0)) for _ in range(4)]
+        async with asyncio.timeout(PATIENT):
+            while client._backend._messages._channel is None:  # type: ignore[attr-defined]
+                await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(client.acquire("k", ttl=600.0)))
+        await until_waiting(node, "k", 5)
+        await holder.release()
+        fences = []
+        for task in tasks:
+            handle = await asyncio.wait_for(task, PATIENT)
+            fences.append(handle.fence)
+            await handle.release()
+        assert fences == sorted(fences)
+
+
 async def test_who_is_cut_off_when_the_lock_is_passed_on_is_passed_over_once(node: RedisNode) -> None:
     """Nobody can be told at that moment: its waiters queue again behind those who wait then, in order."""
     async with (

@@ -121,6 +121,8 @@ async def test_a_lost_vote_is_given_back_on_the_nodes_that_were_won(key: str) ->
         await warm(locks, nodes)
         for node in nodes.nodes[:2]:
             await node.command("SET", key, STRANGER)
+        assert await locks.try_acquire(key, ttl=LONG) is None
+        await nobody_else(nodes, key, STRANGER)
         with pytest.raises(AcquireTimeout):
             await locks.acquire(key, ttl=LONG, timeout=0.3)
         await nobody_else(nodes, key, STRANGER)

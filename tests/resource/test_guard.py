@@ -219,6 +219,28 @@ async def test_a_body_is_sent_once_and_the_repetition_is_the_guards(opened: Open
     assert requests == 2
 
 
+async def test_no_body_is_sent_again_unless_it_is_said_to_be_a_repetition(key: str) -> None:
+    """aiohttp repeats a PUT by itself when a kept connection is closed: the resource must hear of it."""
+    requests: list[bytes] = []
+
+    async def serves_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            requests.append(await _message(reader))
+            writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{"version":1}')
+            requests.append(await _message(reader))
+        writer.close()
+
+    async with (
+        await asyncio.start_server(serves_one, "127.0.0.1", 0) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        host, port = server.sockets[0].getsockname()
+        guard = FencedHttp(f"http://{host}:{port}", session)
+        await guard.put(key, b"v", fence=1)
+        await guard.put(key, b"w", fence=1, seq=1)
+    assert [b"X-Fence-Repeat" in request for request in requests] == [False, False, True]
+
+
 ANSWERS = {
     "redirect": b"HTTP/1.1 303 See Other\r\nLocation: /healthz\r\nContent-Length: 0\r\n\r\n",
     "page": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 18\r\n\r\n<html>login</html>",

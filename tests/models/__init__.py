@@ -1,0 +1,1 @@
+"""Models of the protocols in Promela, checked by Spin: docs/proof.md."""

@@ -1,0 +1,298 @@
+"""Bugs in the client: leases, the dead man's switch, clean-up, local hand-off, guards of the caller."""
+
+from tests.mutants.mutant import Mutant
+
+_CLIENT, _GRANTS = "asyncdlock/client.py", "asyncdlock/_grants.py"
+_HOLD, _HOLDING, _HANDLE = "asyncdlock/_hold.py", "asyncdlock/_holding.py", "asyncdlock/handle.py"
+_WATCHDOG = "asyncdlock/_watchdog.py"
+_QUEUE, _PLACE = "asyncdlock/_local_queue.py", "asyncdlock/_local_place.py"
+
+_OF_WATCHDOG = "tests/core/test_watchdog.py::"
+_OF_QUEUE = "tests/core/test_local_queue.py::"
+_OF_CLIENT = "tests/core/test_client.py::"
+_OF_HOLD = "tests/contract/test_hold.py::"
+
+MUTANTS = [
+    Mutant(
+        "watchdog: a renewal counts from its answer",
+        _WATCHDOG,
+        "holding.extend(noted + validity(",
+        "holding.extend(now + validity(",
+        _OF_WATCHDOG + "test_a_slow_yes_counts_from_before_it_was_asked_for",
+    ),
+    Mutant(
+        "watchdog: no answer counts as renewed",
+        _WATCHDOG,
+        "        except TimeoutError:\n            states = [LeaseState.UNKNOWN]",
+        "        except TimeoutError:\n            states = [LeaseState.RENEWED]",
+        _OF_WATCHDOG + "test_a_hung_renewal_is_given_up_and_extends_nothing",
+    ),
+    Mutant(
+        "watchdog: a renewal has no time limit",
+        _WATCHDOG,
+        "asyncio.timeout(shortest * _RENEW_WITHIN)",
+        "asyncio.timeout(None)",
+        _OF_WATCHDOG + "test_a_hung_renewal_is_given_up_and_extends_nothing",
+    ),
+    Mutant(
+        "watchdog: a lock released during its renewal is watched again",
+        _WATCHDOG,
+        "            if holding.state is not HELD:\n                if holding.state is RELEASING:",
+        "            if False:\n                if holding.state is RELEASING:",
+        _OF_WATCHDOG + "test_a_lock_released_during_the_watchdogs_renewal_is_not_watched_again",
+    ),
+    Mutant(
+        "watchdog: a lost lease is tried again",
+        _WATCHDOG,
+        "holding.lose(NOT_OWNED)",
+        "self._enter(holding, holding.expires_at)",
+        _OF_WATCHDOG + "test_lost_ends_the_lease_at_once",
+    ),
+    Mutant(
+        "holding: a late yes arms the switch of a lost lease anew",
+        _HOLDING,
+        "if self.state is not HELD or expires_at <= self.expires_at:",
+        "if expires_at <= self.expires_at:",
+        _OF_WATCHDOG + "test_a_loss_ends_the_body_at_once_whatever_is_answered_later",
+    ),
+    Mutant(
+        "holding: a lease that ran out unnoticed is extended",
+        _HOLDING,
+        "        if time.monotonic() >= self.expires_at:\n            # Others",
+        "        if False:\n            # Others",
+        _OF_WATCHDOG + "test_a_yes_brings_nothing_back_whose_end_went_unnoticed",
+    ),
+    Mutant(
+        "holding: the dead man's switch does not follow a loss",
+        _HOLDING,
+        "            self.deadman.look_now()\n",
+        "            pass\n",
+        _OF_WATCHDOG + "test_a_loss_ends_the_body_at_once_whatever_is_answered_later",
+    ),
+    Mutant(
+        "holding: a loss found by the release is told to nobody",
+        _HOLDING,
+        '                self._lost("it was no longer owned when it was released")',
+        "                pass",
+        "tests/contract/test_lease.py::test_a_loss_that_the_release_finds_is_told_to_who_waits_for_it[uvloop-redis]",
+    ),
+    Mutant(
+        "handle: a renewal by hand counts from its answer",
+        _HANDLE,
+        "holding.extend(noted + validity(self.ttl))",
+        "holding.extend(time.monotonic() + validity(self.ttl))",
+        "tests/faults/test_lease_clock.py::test_a_renewal_counts_from_its_request[redis]",
+    ),
+    Mutant(
+        "handle: a renewal by hand without an answer is silent",
+        _HANDLE,
+        "        if state is LeaseState.UNKNOWN:\n",
+        "        if state is LeaseState.UNKNOWN:\n            return\n",
+        _OF_WATCHDOG + "test_a_renewal_by_hand_without_an_answer_changes_nothing",
+    ),
+    Mutant(
+        "handle: a cancelled release is forgotten",
+        _HANDLE,
+        "            holding.left(owned=True)\n            core.cleanup.give_back(claim)\n",
+        "            holding.left(owned=True)\n",
+        _OF_CLIENT + "test_a_cancelled_release_is_repeated_in_the_background",
+    ),
+    Mutant(
+        "handle: one that is dropped is renewed for ever",
+        _HANDLE,
+        "            holding.abandon()\n",
+        "            pass\n",
+        "tests/core/test_dropped.py::test_it_warns_with_the_key_and_is_renewed_no_longer",
+    ),
+    Mutant(
+        "hold: nothing is given back after the dead man's switch",
+        _HOLD,
+        "            holding.core.cleanup.give_back(holding.grant.claim)\n"
+        "            raise holding.lost_error() from error",
+        "            raise holding.lost_error() from error",
+        _OF_WATCHDOG + "test_what_the_dead_mans_switch_ended_is_given_back",
+    ),
+    Mutant(
+        "hold: a swallowed cancellation hides the loss",
+        _HOLD,
+        "        if self._deadman.fired:\n",
+        "        if False:\n",
+        _OF_WATCHDOG + "test_a_body_that_swallows_its_end_is_told_although_the_watchdog_is_dead",
+    ),
+    Mutant(
+        "hold: entered twice",
+        _HOLD,
+        "        if self._entered:\n            # One more",
+        "        if False:\n            # One more",
+        _OF_HOLD + "test_a_hold_in_use_is_not_entered_again_and_nothing_is_sent[uvloop-memory]",
+    ),
+    Mutant(
+        "hold: the switch is not armed",
+        "asyncdlock/_deadman.py",
+        "loop.call_later(self._left(), self._due)\n\n",
+        "None\n\n",
+        _OF_WATCHDOG + "test_hold_ends_its_body_although_the_watchdog_is_dead",
+    ),
+    Mutant(
+        "client: a grant that expired on its way is returned",
+        _CLIENT,
+        "if grant.expires_at <= time.monotonic() or not grants.rises(claim.key, grant.fence):",
+        "if not grants.rises(claim.key, grant.fence):",
+        _OF_CLIENT + "test_a_grant_that_expired_on_its_way_is_given_back_and_asked_for_again",
+    ),
+    Mutant(
+        "client: a fence that went back is returned",
+        _CLIENT,
+        "if grant.expires_at <= time.monotonic() or not grants.rises(claim.key, grant.fence):",
+        "if grant.expires_at <= time.monotonic():",
+        _OF_CLIENT + "test_a_lost_counter_is_lifted_before_anybody_sees_its_fence",
+    ),
+    Mutant(
+        "client: what may have won is not given back",
+        _CLIENT,
+        '        if not getattr(error, "definite", False):\n            self._core.cleanup.give_back(claim)\n',
+        "",
+        _OF_CLIENT + "test_a_call_that_may_have_won_is_given_back",
+    ),
+    Mutant(
+        "client: what certainly failed is given back",
+        _CLIENT,
+        '        if not getattr(error, "definite", False):\n',
+        "        if True:\n",
+        _OF_CLIENT + "test_a_call_that_certainly_failed_is_not_given_back",
+    ),
+    Mutant(
+        "client: a task that was cancelled before gets a lock",
+        _CLIENT,
+        "            await asyncio.sleep(0)\n        metrics = self._metrics",
+        "            pass\n        metrics = self._metrics",
+        _OF_HOLD + "test_a_task_that_was_cancelled_before_it_asked_gets_nothing[uvloop-memory]",
+    ),
+    Mutant(
+        "client: a negative time-out is taken",
+        "asyncdlock/_arguments.py",
+        "def check_timeout(timeout: float) -> None:",
+        "def check_timeout(timeout: float) -> None:\n    return\n\n\ndef _unused(timeout: float) -> None:",
+        "tests/contract/test_input.py::test_other_times_must_be_numbers_and_not_negative",
+    ),
+    Mutant(
+        "grants: the second try keeps the owner of the first",
+        _GRANTS,
+        "            claim = grant.claim.again(owner if label is None else NamedOwner.of(owner, label))\n",
+        "            claim = grant.claim\n",
+        _OF_CLIENT + "test_an_acquire_that_fails_on_its_second_try_gives_both_back",
+    ),
+    Mutant(
+        "grants: the counter is not raised before the release",
+        _GRANTS,
+        "        await core.backend.raise_fence(key, highest)\n",
+        "",
+        _OF_CLIENT + "test_a_lost_counter_is_lifted_before_anybody_sees_its_fence",
+    ),
+    Mutant(
+        "clean-up: one try only",
+        "asyncdlock/_cleanup.py",
+        "        if time.monotonic() + delay >= debt.give_up:\n",
+        "        if True:\n",
+        _OF_CLIENT + "test_giving_back_is_tried_again_until_the_ttl_makes_it_pointless",
+    ),
+    Mutant(
+        "fork: a child goes on with its parent's client",
+        "asyncdlock/_process.py",
+        "        client.disown()\n",
+        "        pass\n",
+        "tests/contract/test_fork.py::test_a_forked_child_is_refused_and_its_parent_not_disturbed[memory-use-uvloop]",
+    ),
+    Mutant(
+        "fork: a child draws its parent's owners",
+        "asyncdlock/types.py",
+        "        if forks != _process.forks:  # a child",
+        "        if forks < 0:  # a child",
+        "tests/core/test_values.py::test_a_forked_child_draws_owners_of_its_own",
+    ),
+    Mutant(
+        "local queue: a block is used beyond its end",
+        _PLACE,
+        "            and self.used < remote.reserved\n",
+        "",
+        _OF_QUEUE + "test_after_the_last_fence_of_the_block_the_turn_goes_to_the_server",
+    ),
+    Mutant(
+        "local queue: two holders get one fence",
+        _QUEUE,
+        "                fence = place.remote.fence + place.used\n",
+        "                fence = place.remote.fence\n",
+        _OF_QUEUE + "test_waiters_get_the_fences_of_the_block_in_order_and_without_a_request",
+    ),
+    Mutant(
+        "local queue: a lease in doubt is handed on",
+        _PLACE,
+        "            and not self.doubtful\n",
+        "",
+        _OF_QUEUE + "test_a_lease_in_doubt_is_not_handed_on",
+    ),
+    Mutant(
+        "local queue: a fence below the floor is handed on",
+        _PLACE,
+        "            and remote.fence + self.used >= self.floor\n",
+        "",
+        _OF_QUEUE + "test_no_fence_is_handed_on_below_what_was_asked_for",
+    ),
+    Mutant(
+        "local queue: another TTL gets a lease that is not its own",
+        _PLACE,
+        "            and claim.ttl == remote.claim.ttl\n",
+        "",
+        _OF_QUEUE + "test_a_waiter_with_another_ttl_goes_to_the_server",
+    ),
+    Mutant(
+        "local queue: a turn without end",
+        _PLACE,
+        "            and time.monotonic() <= self.hand_on_until\n",
+        "",
+        _OF_QUEUE + "test_a_turn_ends_after_a_while_or_a_tenth_of_the_ttl",
+    ),
+    Mutant(
+        "local queue: an answer about an earlier lease is believed",
+        _QUEUE,
+        "            if place is None or place.remote is not remote:\n",
+        "            if place is None:\n",
+        _OF_QUEUE + "test_an_answer_about_an_earlier_lease_says_nothing_of_this_one",
+    ),
+    Mutant(
+        "local queue: a renewal counts from its answer",
+        _QUEUE,
+        "max(place.expires_at, noted + validity(remote.claim.ttl))",
+        "max(place.expires_at, time.monotonic() + validity(remote.claim.ttl))",
+        _OF_QUEUE + "test_a_renewed_lease_is_handed_on_with_its_end_counted_from_before_the_request",
+    ),
+    Mutant(
+        "local queue: a cancelled waiter is not removed",
+        _QUEUE,
+        "if place is not None and place.waiters.pop(claim.owner, None) is not None:",
+        "if place is not None and claim.owner in place.waiters:",
+        _OF_QUEUE + "test_a_cancelled_waiter_leaves_its_place_in_the_queue",
+    ),
+    Mutant(
+        "local queue: a cancelled waiter is handed the lock",
+        _QUEUE,
+        "            if future.done():\n                continue  # cancelled\n",
+        "",
+        _OF_QUEUE + "test_cancelled_waiters_are_passed_over",
+    ),
+    Mutant(
+        "local queue: a failed release is repeated for the wrong claim",
+        _QUEUE,
+        "            self._remember(owner, remote)\n            raise\n",
+        "            raise\n",
+        _OF_QUEUE + "test_a_failed_release_is_repeated_for_the_claim_that_the_server_knows",
+    ),
+    Mutant(
+        "local queue: a lease that ran out keeps its place",
+        _QUEUE,
+        "        if place is not None and place.holder == claim.owner and place.expires_at <= time.monotonic():\n"
+        "            self._end_lease(claim.key, place)\n",
+        "        return\n",
+        _OF_QUEUE + "test_a_lease_left_to_run_out_leaves_nothing_behind",
+    ),
+]
