@@ -5,6 +5,7 @@ every lease of the dead has expired, the five should go on. Through etcd's Lock 
 not; with the same keys and a queue in the client they do.
 """
 
+import argparse
 import asyncio
 import sys
 from collections.abc import AsyncIterator
@@ -112,7 +113,12 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        uvloop.run(contend(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("child", nargs="*", help="what a child is told: subject, address, contenders, lease")
+    told = parser.parse_args().child
+    if told:
+        uvloop.run(contend(told[0], told[1], int(told[2]), int(told[3])))
     else:
         uvloop.run(main())

@@ -25,6 +25,8 @@ class RunConfig:
     default, a busy machine lets a part time out, which says more about polling than about the machine."""
     url: str | None = None
     """An existing lock server; `None` starts one."""
+    client: str | None = None
+    """`module:function` that makes the lock client in each process of the fleet; no server is started."""
     options: tuple[str, ...] = ()
     """`NAME=VALUE` pairs for the URL's query."""
     resource_url: str | None = None
@@ -128,7 +130,7 @@ class RunConfig:
     @property
     def label(self) -> str:
         """The backend's name for folders and headings."""
-        return self.scheme if self.url else self.backend
+        return "client" if self.client else self.scheme
 
     @property
     def pause_period(self) -> int:

@@ -73,6 +73,11 @@ COMMANDS: Mapping[str, Command] = {
             "python -m harness simulate --from runs/one --against runs/another     # is the model right?",
         ),
     ),
+    "advise": Command(
+        "harness.cli.advise",
+        "Measures the pauses of this host, and says what each TTL would mean here.",
+        ("python -m harness advise --measure 60s", "python -m harness advise --measure 1h --hold 30s --json"),
+    ),
     "worker": Command(
         "harness.cli.worker",
         "One worker process: acquires the lock, pauses, works, writes with its fence, releases.",

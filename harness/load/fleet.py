@@ -72,6 +72,7 @@ class Fleet:
             "resource_url": resource_url,
             "folder": str(self._folder),
             "freezes": list(freezes),
+            "path": sys.path,
         }
         for member in self._members:
             member.order(orders | {"process": member.process})

@@ -31,7 +31,7 @@ async def check_urls(config: RunConfig) -> None:
         raise UsageError(
             f"--resource-url {redact(config.resource_url)!r} must start with http:// or https://"
         )
-    if config.url is not None or config.backend == "memory":
+    if config.client is None and (config.url is not None or config.backend == "memory"):
         try:
             client = asyncdlock.connect(with_options(config.url or "memory://", config.options))
         except (ValueError, ImportError) as error:
@@ -47,6 +47,9 @@ async def lock_server(config: RunConfig, *, durable: bool = False) -> AsyncItera
 
     :raises ServerError: it cannot be started; says what to install.
     """
+    if config.client is not None:
+        yield LockServer("")
+        return
     if config.url is not None:
         yield LockServer(with_options(config.url, config.options))
         return

@@ -45,6 +45,7 @@ def certificate(
     return Certificate(
         trustworthy=not reasons,
         reasons=tuple(reasons),
+        failures=tuple(failures),
         lag_p50_ms=round(p50 / 1e6, 6),
         lag_p99_ms=round(p99 / 1e6, 6),
         lag_p999_ms=round(p999 / 1e6, 6),

@@ -143,6 +143,8 @@ class Certificate:
 
     trustworthy: bool = True
     reasons: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    """Those of the reasons that are no matter of punctuality: something of the run broke down."""
     lag_p50_ms: float = 0.0
     lag_p99_ms: float = 0.0
     lag_min_ms: float = 0.0

@@ -1,0 +1,174 @@
+"""What a fragment of the docs leaves out because its reader has it: the lines before it, and perhaps after.
+
+A complete program, one that calls `asyncio.run`, and a test need none. Every other block runs behind
+`USUAL`, and where that is not enough behind the lines of its page as well. A URL stands for a real server.
+"""
+
+from typing import NamedTuple
+
+USUAL = """
+import asyncio
+import redis.asyncio
+import asyncdlock
+from asyncdlock.fencing.redis import FencedRedis
+
+locks = asyncdlock.connect("redis-queue://localhost")
+database = redis.asyncio.Redis.from_url("redis://localhost", db=9)
+await database.flushdb()  # fences of another block's lock server
+store = FencedRedis(database)
+body = b"100"
+"""
+AT_THE_END = """
+await locks.aclose()
+await database.aclose()
+"""
+
+
+class Surroundings(NamedTuple):
+    """Of blocks of `page` with `word` in them."""
+
+    page: str
+    word: str
+    before: str
+    after: str = AT_THE_END
+
+
+_HANDLE = 'handle = await locks.acquire("account:42")\n'
+
+SURROUNDINGS = (
+    Surroundings("docs/index.md", "render", "async def render(): await asyncio.sleep(0)\n"),
+    Surroundings(
+        "docs/kinds.md",
+        "catalogue",
+        """
+async def read(fence): return ["row"]
+async def write(rows, fence): assert rows == ["row"]
+""",
+    ),
+    Surroundings("docs/kinds.md", "permits", "async def render(fence): assert fence > 0\n"),
+    Surroundings(
+        "docs/guards.md",
+        "connection.transaction",
+        """
+import asyncpg
+from asyncdlock.fencing.postgres import MIGRATION, guard
+connection = await asyncpg.connect("postgres://localhost")
+await connection.execute(MIGRATION)
+await connection.execute("CREATE TABLE account (id int, balance int); INSERT INTO account VALUES (42, 100)")
+""",
+        """
+assert await connection.fetchval("SELECT balance FROM account WHERE id = 42") == 90
+await connection.close()
+"""
+        + AT_THE_END,
+    ),
+    Surroundings(
+        "docs/guards.md",
+        "FencedS3",
+        """
+from aiobotocore.session import get_session
+from botocore import UNSIGNED
+from botocore.config import Config
+from asyncdlock.fencing.s3 import FencedS3
+config = Config(signature_version=UNSIGNED, s3={"addressing_style": "path"})
+client = await get_session().create_client(
+    "s3", endpoint_url="s3://localhost", region_name="us-east-1", config=config
+).__aenter__()
+await client.create_bucket(Bucket="ledger")
+"""
+        + _HANDLE,
+        """
+assert (await store.get("account/42")).body == body
+await client.close()
+"""
+        + AT_THE_END,
+    ),
+    Surroundings(
+        "docs/guards.md",
+        "FencedEtcd",
+        """
+from urllib.parse import urlsplit
+import aetcd
+from asyncdlock.fencing.etcd import FencedEtcd
+where = urlsplit("etcd://localhost")
+client = aetcd.Client(host=where.hostname, port=where.port, timeout=30)
+"""
+        + _HANDLE,
+        """
+assert (await client.get(b"account/42")).value == body
+await client.close()
+"""
+        + AT_THE_END,
+    ),
+    Surroundings(
+        "docs/guards.md",
+        "FencedEndpoints",
+        """
+import asyncpg
+from aiohttp import web
+from fastapi import FastAPI
+from asyncdlock.fencing.aiohttp import fenced
+from asyncdlock.fencing.asgi import FencedEndpoints
+from asyncdlock.fencing.marks import MemoryMarks, PostgresMarks
+app = FastAPI()
+pool = await asyncpg.create_pool("postgres://localhost")
+""",
+        """
+await pool.close()
+"""
+        + AT_THE_END,
+    ),
+    Surroundings(
+        "docs/guards.md",
+        "FenceSigner",
+        """
+import secrets
+from asyncdlock.fencing.signed import FenceSigner
+secret = secrets.token_bytes(32)
+"""
+        + _HANDLE,
+        """
+assert fence == handle.fence
+"""
+        + AT_THE_END,
+    ),
+    Surroundings(
+        "docs/adding-a-backend.md",
+        "_options",
+        """
+from urllib.parse import urlsplit
+from asyncdlock import _options
+url, options = "consul://localhost?retries=3", {"timeout": 5}
+""",
+        """
+assert values == {"retries": 3, "timeout": 5.0}
+"""
+        + AT_THE_END,
+    ),
+    Surroundings(
+        "docs/adding-a-backend.md",
+        "Installation(",
+        """
+from harness.servers.catalogue import Installation
+def consul(**options): ...
+""",
+    ),
+)
+
+EXPERIMENT_RUNS = """
+import sys
+from harness.cli.main import main
+sys.exit(main(["experiment", "killed-worker", "--quick"]))
+"""
+
+
+def surround(page: str, text: str) -> str:
+    """The block as a program of its own."""
+    if "asyncio.run(" in text or "def test_" in text:
+        return text
+    if "@experiment(" in text:
+        return text + EXPERIMENT_RUNS
+    for one in SURROUNDINGS:
+        if one.page == page and one.word in text:
+            return USUAL + one.before + text + one.after
+    return USUAL + text + AT_THE_END

@@ -1,0 +1,78 @@
+"""Every command of ours in the README and in docs/ is understood by the program that it calls."""
+
+import argparse
+import contextlib
+import re
+import runpy
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.lab.registry import experiments
+from tests.docs.blocks import blocks, commands
+
+
+def module_and_arguments(command: str) -> list[str]:
+    words = shlex.split(command)
+    return words[2:] if words[0] == "python" else words
+
+
+class Understood(BaseException):
+    """The program's own parser took the arguments: no need to go on."""
+
+
+@pytest.fixture
+def parse_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Programs run until they have read their arguments. One that takes none runs to its end."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_and_leave(self: argparse.ArgumentParser, args: Sequence[str] | None = None) -> None:
+        parse(self, args)
+        raise Understood
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_leave)
+    monkeypatch.chdir(tmp_path)
+
+
+def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, *arguments = module_and_arguments(command)
+    monkeypatch.setattr(sys, "argv", [module, *arguments])
+    runpy.run_module(module, run_name="__main__")
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*found in sys.modules:RuntimeWarning"
+)  # runpy, of what is imported already
+@pytest.mark.usefixtures("parse_only")
+@pytest.mark.parametrize("command", commands())
+def test_the_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.suppress(Understood):
+        try:
+            run(command, monkeypatch)
+        except SystemExit as left:
+            if left.code:
+                pytest.fail(f"{command!r} is refused")
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+@pytest.mark.usefixtures("parse_only")
+@pytest.mark.parametrize(
+    "command", ["python -m harness --no-such-flag", "harness --rate soon", "python -m bench.peers --no-such"]
+)
+def test_a_wrong_command_is_found_out(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit) as left:
+        run(command, monkeypatch)
+    assert left.value.code == 2
+
+
+def test_every_experiment_that_is_named_exists() -> None:
+    known = {found.name for found in experiments().values()} | {"list", "all"}
+    for block in blocks():
+        known.update(re.findall(r'@experiment\(.*?name="(.*?)"', block.text, re.DOTALL))
+    words = [module_and_arguments(command) for command in commands()]
+    named = {word[2] for word in words if word[:2] == ["harness", "experiment"]}
+    assert len(named) > 10
+    assert {name for name in named if not name.isdecimal()} <= known
