@@ -31,11 +31,102 @@ class Surroundings(NamedTuple):
     word: str
     before: str
     after: str = AT_THE_END
+    usual: str = USUAL
+    instead: tuple[str, str] = ("", "")
+    """What the block says, and what it must say to end within a test."""
 
 
 _HANDLE = 'handle = await locks.acquire("account:42")\n'
 
+_RESOURCE = """
+from harness.resource.process import spawn
+resource = spawn(fence="on")
+url = (await resource.__aenter__()).url
+"""
+_RESOURCE_ENDS = """
+await resource.__aexit__(None, None, None)
+"""
+_LEAVES = "    raise SystemExit(0)  # it came so far; the loop around it has no end\n"
+_BILLS = "async def bill_everybody(until, fence):\n    assert fence > 0\n"
+
 SURROUNDINGS = (
+    Surroundings(
+        "docs/blocking.md",
+        "blocking.connect",
+        """
+import threading
+body = b"100"
+class store:
+    put = staticmethod(lambda key, body, fence: print(key, body, fence))
+""",
+        "locks.close()\n",
+        usual="",
+    ),
+    Surroundings(
+        "docs/blocking.md",
+        'renew_in="thread"',
+        """
+import time
+url = "redis-queue://localhost"
+def crunch(): time.sleep(6)  # longer than the TTL
+""",
+    ),
+    Surroundings(
+        "docs/leadership.md",
+        "run_the_scheduler",
+        "async def run_the_scheduler(fence):\n    assert fence > 0\n" + _LEAVES,
+        "raise AssertionError('nobody was elected')\n",
+    ),
+    Surroundings(
+        "docs/once.md",
+        'every="1h"',
+        _BILLS + _LEAVES,
+        "raise AssertionError('no tick was run')\n",
+        instead=('"1h"', '"1s"'),
+    ),
+    Surroundings("docs/once.md", "once_per", "from datetime import UTC, datetime\n" + _BILLS),
+    Surroundings(
+        "docs/several-keys.md",
+        "store.move",
+        """
+amount = 10
+class store:
+    @staticmethod
+    async def move(giver, taker, amount, fences): assert set(fences) == {"account:7", "account:42"}
+""",
+    ),
+    Surroundings(
+        "docs/guards.md",
+        "FencedHttp(",
+        """
+import aiohttp
+from asyncdlock.fencing.http import FencedHttp
+session = aiohttp.ClientSession()
+"""
+        + _RESOURCE
+        + _HANDLE,
+        """
+await session.close()
+"""
+        + _RESOURCE_ENDS
+        + AT_THE_END,
+    ),
+    Surroundings(
+        "docs/guards.md",
+        "FencedHttpx(",
+        """
+import httpx
+from asyncdlock.fencing.httpx import FencedHttpx
+client = httpx.AsyncClient()
+"""
+        + _RESOURCE
+        + _HANDLE,
+        """
+await client.aclose()
+"""
+        + _RESOURCE_ENDS
+        + AT_THE_END,
+    ),
     Surroundings("docs/index.md", "render", "async def render(): await asyncio.sleep(0)\n"),
     Surroundings(
         "docs/kinds.md",
@@ -170,5 +261,5 @@ def surround(page: str, text: str) -> str:
         return text + EXPERIMENT_RUNS
     for one in SURROUNDINGS:
         if one.page == page and one.word in text:
-            return USUAL + one.before + text + one.after
+            return one.usual + one.before + text.replace(*one.instead) + one.after
     return USUAL + text + AT_THE_END

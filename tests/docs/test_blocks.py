@@ -52,7 +52,7 @@ def test_the_block_runs(block: Block, server_of: Callable[[str], str], tmp_path:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", str(path)]
     else:
         command = [sys.executable, "-W", "error", str(RUNNER), str(path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, (
         f"{block} does not run:\n{done.stdout}{done.stderr}\n"
         "If it lacks names that its reader has, put them into tests/docs/surroundings.py."
