@@ -71,6 +71,7 @@ url = "redis-queue://localhost"
 def crunch(): time.sleep(6)  # longer than the TTL
 """,
     ),
+    Surroundings("docs/operating.md", "redis=client", "client = database\n"),
     Surroundings(
         "docs/leadership.md",
         "run_the_scheduler",

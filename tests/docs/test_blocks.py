@@ -17,7 +17,7 @@ from tests.docs.blocks import Block, blocks
 from tests.docs.surroundings import surround
 
 PYTHON = [block for block in blocks() if block.language == "python"]
-URL = re.compile(r'"([a-z0-9-]+)://[^"\s]*"')
+URL = re.compile(r'"([a-z0-9-]+)://[^"\s]+"')
 RUNNER = Path(__file__).with_name("run_block.py")
 OTHERS: Mapping[str, Callable[[], AbstractAsyncContextManager[servers.PostgresNode | S3Node]]] = {
     "postgres": servers.postgres,

@@ -41,7 +41,7 @@ def parse_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, *arguments = module_and_arguments(command)
-    monkeypatch.setattr(sys, "argv", [module, *arguments])
+    monkeypatch.setattr(sys, "argv", [module, *(arguments or ["--help"])])  # alone it is the program's name
     # By its file: pytest rewrites packages that bring it a plugin, and those runpy cannot run by name.
     place = ROOT / module.replace(".", "/")
     runpy.run_path(
