@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from asyncdlock.backends.postgres.settings import Settings
 
 _MOST = 500  # requests in one batch: some milliseconds of the server's time
+_EARLY = 0.002  # seconds by which a timer of the loop may fire before its time
 
 
 class Reply(NamedTuple):
@@ -148,7 +149,7 @@ class Wire:
 
     def _fail(self, error: BackendError) -> None:
         """Nothing more for those who have waited for long enough, or for whom no repetition helps."""
-        now = time.monotonic()
+        now = time.monotonic() + _EARLY
         kept: list[_Request] = []
         for request in self._due:
             if request.future.done():
