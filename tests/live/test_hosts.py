@@ -62,6 +62,7 @@ async def test_a_browser_that_leaves_the_stream_of_events_leaves_no_traceback(
                 for _ in range(20):
                     live.progress(Progress())
                     await asyncio.sleep(0.005)
-        assert caplog.records == []
+        slow = "Executing %s took %.3f seconds"  # the debug mode's remark on a busy machine
+        assert [record for record in caplog.records if record.msg != slow] == []
     finally:
         await live.aclose()
