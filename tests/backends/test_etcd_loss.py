@@ -95,6 +95,17 @@ async def test_a_release_whose_reply_was_lost_says_that_it_happened(
     assert await release is True
 
 
+async def test_a_lease_that_lapsed_was_not_released_by_its_holder(backend: EtcdBackend) -> None:
+    """The client deletes a lapsed key itself. A release at that moment must not take it for its own deed."""
+    mine = claim("loss:lapsed", 1.0)
+    await backend.acquire(mine)
+    [place] = backend.places()
+    async with asyncio.timeout(30.0):
+        while place.leaving is None:  # no longer sleep: the answer must not have come
+            await asyncio.sleep(0)
+    assert await backend.release(mine) is False
+
+
 async def test_a_cancelled_claim_is_undone_also_when_its_reply_never_came(
     behind: EtcdBackend, proxy: Proxy, probe: Probe
 ) -> None:

@@ -163,6 +163,23 @@ async def test_a_release_whose_reply_was_lost_counts_as_done(
     assert await releasing
 
 
+async def test_a_lease_that_lapsed_was_not_released_by_its_holder(
+    backend: ZooKeeperBackend, link: Link, kazoo: KazooClient, key: str
+) -> None:
+    """The client itself deletes a lapsed node. If that answer is lost, a release must not take it for its own."""
+    mine = claim(key, TTL)
+    await backend.acquire(mine)
+    place = backend._places[mine.owner]
+    link.replies_pass.clear()
+    backend._lapse(place)
+    await until(lambda: queue_of(kazoo, key) == [], "the server deletes the node")
+    for dropping in backend._lapsing:
+        dropping.cancel()
+    await until(lambda: mine.owner in backend._places, "it is kept for whoever asks")
+    link.restore()
+    assert not await backend.release(mine)
+
+
 # Suspended and expired
 
 

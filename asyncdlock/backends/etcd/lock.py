@@ -180,13 +180,17 @@ class EtcdBackend(InspectedEtcd):
         if place.lease.dead or place.joining is None:
             self.gone(place)
             return False
+        if place.lapsed and place.leaving is not None and not place.leaving.done():
+            await asyncio.shield(place.leaving)  # it is being taken away; a second request could seem to do it
+            return False
         repeated = place.leaving is not None
         outcome = await asyncio.shield(self._give_up(place))
         if outcome.reply.succeeded:
             return True
         # An earlier copy of the request may have done it. Nobody else deletes this key while the
-        # lease lives.
-        return (outcome.uncertain or repeated) and held and time.monotonic() < place.lease.expires_at
+        # lease lives, unless its holder let it lapse.
+        doubt = (outcome.uncertain or repeated) and held and not place.lapsed
+        return doubt and time.monotonic() < place.lease.expires_at
 
     async def raise_fence(self, key: str, above: int) -> None:
         """Not possible: the store's revision is the fence.
@@ -221,6 +225,7 @@ class EtcdBackend(InspectedEtcd):
 
     def give_up(self, place: EtcdPlace) -> None:
         """The holder did not renew its lock in time, or an earlier attempt to leave failed: take it away."""
+        place.lapsed = place.lapsed or not place.left
         if place.lease.dead:
             self.gone(place)
         else:

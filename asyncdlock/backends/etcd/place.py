@@ -19,6 +19,7 @@ class EtcdPlace:
         "expires_at",
         "joining",
         "key",
+        "lapsed",
         "lease",
         "leaving",
         "left",
@@ -53,6 +54,8 @@ class EtcdPlace:
         """The last transaction that was to delete the key."""
         self.left = False
         """Given up by its owner, perhaps not yet by the server."""
+        self.lapsed = False
+        """Its holder did not renew it in time: it was taken away, not given back."""
 
     @property
     def name(self) -> str:

@@ -176,6 +176,7 @@ class ZooKeeperBackend(InspectedZooKeeper):
 
     def _lapse(self, place: Place) -> None:
         if self._places.get(place.claim.owner) is place:
+            place.lapsed = True
             task = asyncio.get_running_loop().create_task(
                 self._drop(place.claim), name="asyncdlock lapsed lease"
             )
@@ -238,8 +239,8 @@ class ZooKeeperBackend(InspectedZooKeeper):
                 if place.unanswered and place.session is None:
                     raise place.unknown()
                 # A deletion whose reply was lost has happened if the node is gone while its session lives:
-                # nobody else deletes it.
-                return place.unanswered
+                # nobody else deletes it, unless its holder let it lapse.
+                return place.unanswered and not place.lapsed
             except SessionExpiredError:
                 if place.session is None:
                     continue

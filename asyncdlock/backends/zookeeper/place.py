@@ -17,6 +17,7 @@ class Place:
         "claim",
         "granted",
         "guarded",
+        "lapsed",
         "node",
         "owned",
         "parent",
@@ -38,6 +39,8 @@ class Place:
         self.granted = False
         self.owned = False
         """It was granted, and not given up before it was released."""
+        self.lapsed = False
+        """It was not renewed in time: its node is taken away, not given back."""
         self.unanswered = False
         """A deletion was sent whose reply did not come: the node may be gone by it."""
         self.timer: asyncio.TimerHandle | None = None

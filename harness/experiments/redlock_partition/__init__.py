@@ -46,7 +46,7 @@ async def run(lab: Lab) -> ExperimentResult:
         add("node frozen, A frozen after the check", fence, one_frozen, TTL, verdict)
         add("clock of a node jumps", fence, partial(schedules.lost_vote, sides, jump), expected=verdict)
         add("node restarts empty", fence, partial(schedules.lost_vote, sides, restart), expected=verdict)
-    add("A frozen before the check", "off", schedules.frozen_before_check, TTL)
+    add("A frozen before the check", "off", schedules.frozen_before_check, schedules.PATIENT_TTL)
     add("node restarts with its data", "off", partial(schedules.kept_vote, sides))
     add("node restarts empty after a TTL", "off", partial(schedules.late_restart, sides), schedules.LATE_TTL)
     add("node forgets a high counter", "on", partial(schedules.forgotten_counter, sides))

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from urllib.parse import urlencode
 
 from asyncdlock.backends.redis.requests import ACQUIRE
 from harness.experiments.redlock_partition.stage import (
@@ -23,6 +24,7 @@ PAUSE = 5.0
 WORK = 1.0  # between grant and write, so that there is time to freeze the worker
 LATE_TTL = 5.0
 PATIENT = {"node_timeout": 1.0}  # Redlock never waits longer for a node than a tenth of the TTL
+PATIENT_TTL = 10.0  # so that a client waits for its answers for a second: time to stop it meanwhile
 STORIES = (
     "clock of a node jumps, fence off",
     "clock of a node jumps, fence on",
@@ -57,7 +59,9 @@ async def frozen_before_check(lab: Lab, scene: Scene) -> Case:
     """All nodes have granted A's request; A is stopped before it has read a single answer."""
     async with (
         open_stage(lab, scene) as stage,
-        scene.workers(A={"url": stage.a.url}, B={"url": stage.b.url, "work": WORK}) as (a, b),
+        scene.workers(
+            A={"url": f"{stage.a.url}?{urlencode(PATIENT)}"}, B={"url": stage.b.url, "work": WORK}
+        ) as (a, b),
     ):
         for node in stage.nodes:  # so that A's first request is carried out and not asked back
             await node.command("SCRIPT", "LOAD", ACQUIRE.source)
@@ -65,13 +69,13 @@ async def frozen_before_check(lab: Lab, scene: Scene) -> Case:
         answers = HeldAnswers(stage.a.links)
         a.track.paused = True
         a.go()
-        await answers.all_there()
+        await answers.asked()
         async with frozen_process(scene.journal, a.pid, who="A"):
+            await answers.all_there()
             in_time = answers.asked_once
             answers.let_go()  # they now wait in A's sockets
             b.go()
             await b.track.until("accepted", "stale")
-            await scene.until(PAUSE)
         await a.track.until("accepted", "stale", "failed")
         await asyncio.gather(a.ended(), b.ended())
     first, second = scene.track("A").last("granted"), scene.track("B").expect("granted")

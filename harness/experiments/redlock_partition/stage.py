@@ -72,7 +72,8 @@ class HeldAnswers:
         self._links = links
         self._asked = dict.fromkeys(links, 0)
         self._answered: set[Link] = set()
-        self._all = asyncio.Event()
+        self._all_asked = asyncio.Event()
+        self._all_there = asyncio.Event()
         for link in links:
             link.watch = partial(self._watch, link)
 
@@ -81,10 +82,15 @@ class HeldAnswers:
         """Whether the client has sent nothing since: it still waits."""
         return set(self._asked.values()) == {1}
 
+    async def asked(self) -> None:
+        """Return when the request is on its way to every node."""
+        async with asyncio.timeout(LONG):
+            await self._all_asked.wait()
+
     async def all_there(self) -> None:
         """Return when every node has answered."""
         async with asyncio.timeout(LONG):
-            await self._all.wait()
+            await self._all_there.wait()
 
     def let_go(self) -> None:
         for link in self._links:
@@ -95,10 +101,12 @@ class HeldAnswers:
         if way is Way.TO_SERVER and b"EVAL" in data:
             self._asked[link] += 1
             link.hold(Way.TO_CLIENT)
+            if all(self._asked.values()):
+                self._all_asked.set()
         elif way is Way.TO_CLIENT and self._asked[link]:
             self._answered.add(link)
             if len(self._answered) == len(self._links):
-                self._all.set()
+                self._all_there.set()
 
 
 async def jump(stage: Stage) -> None:
