@@ -166,7 +166,7 @@ async def test_a_release_whose_reply_was_lost_counts_as_done(
 async def test_a_lease_that_lapsed_was_not_released_by_its_holder(
     backend: ZooKeeperBackend, link: Link, kazoo: KazooClient, key: str
 ) -> None:
-    """The client itself deletes a lapsed node. If that answer is lost, a release must not take it for its own."""
+    """The client deletes a lapsed node itself. A release must not take that for its own deed."""
     mine = claim(key, TTL)
     await backend.acquire(mine)
     place = backend._places[mine.owner]

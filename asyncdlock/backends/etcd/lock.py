@@ -181,7 +181,8 @@ class EtcdBackend(InspectedEtcd):
             self.gone(place)
             return False
         if place.lapsed and place.leaving is not None and not place.leaving.done():
-            await asyncio.shield(place.leaving)  # it is being taken away; a second request could seem to do it
+            # It is being taken away. Beside that a request of ours could seem to have done it.
+            await asyncio.shield(place.leaving)
             return False
         repeated = place.leaving is not None
         outcome = await asyncio.shield(self._give_up(place))
