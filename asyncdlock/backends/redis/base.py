@@ -18,7 +18,7 @@ _RENEW_CHUNK = 256
 # Scripts in flight at once: in a cluster every slot needs its own.
 _RENEW_AT_ONCE = 128
 # Grants whose fences are remembered: leases that end without a release must not add up.
-_MOST_FENCES = 100_000
+MOST_FENCES = 100_000
 
 
 class ScriptRunner(Protocol):
@@ -99,9 +99,9 @@ class RedisBackend:
 
     def _remember(self, owner: str, last_fence: int) -> None:
         fences = self._last_fences
-        if len(fences) >= _MOST_FENCES:
-            fences.clear()
         fences[owner] = last_fence
+        if len(fences) > MOST_FENCES:
+            fences.clear()
 
     async def _was_given_back(self, claim: Claim, doubt: OutcomeUnknown) -> bool:
         """Whether a release was carried out whose reply was lost, when the lock is not ours any more.
