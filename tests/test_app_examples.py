@@ -16,8 +16,9 @@ from harness.servers.ports import free_port
 ROOT = Path(__file__).parent.parent
 PROGRAMS = {
     "fastapi_app": "import uvicorn; uvicorn.run('examples.fastapi_app:app', host='127.0.0.1', port={port})",
-    "django_app": "from wsgiref.simple_server import make_server; from examples.django_app import application "
-    "as app; make_server('127.0.0.1', {port}, app).serve_forever()",
+    "django_app": "from wsgiref.simple_server import make_server; "
+    "from examples.django_app import application as app; "
+    "make_server('127.0.0.1', {port}, app).serve_forever()",
     "aiohttp_app": "from aiohttp import web; from examples.aiohttp_app import make_app; "
     "web.run_app(make_app(), host='127.0.0.1', port={port})",
 }
