@@ -21,9 +21,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(tags=["static"])
 def types(session: nox.Session) -> None:
-    """mypy --strict over the product, its tests and its benchmarks."""
+    """mypy --strict over the product, its tests and its benchmarks; every public type known to pyright."""
     session.install("-e", ".[dev]")
     session.run("mypy")
+    session.run("pyright", "--verifytypes", "asyncdlock", "--ignoreexternal")
 
 
 @nox.session(python=PYTHONS)

@@ -19,8 +19,8 @@ class Callers:
         self.refusal: str | None = None
         """Why nobody may call any longer."""
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.thread = 0
-        self.debug = False
+        self.thread: int = 0
+        self.debug: bool = False
         """Whether the event loop is in debug mode."""
         self.gone: asyncio.Future[None] | None = None
         """Once `interrupt` has begun: done when nobody is inside."""

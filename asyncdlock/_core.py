@@ -39,21 +39,21 @@ class Core:
     def __init__(
         self, backend: Backend, metrics: Metrics, *, prefix: str, label: str, on_lost: OnLost | None
     ) -> None:
-        self.backend = backend
-        self.queue = backend if isinstance(backend, LocalQueue) else None
-        self.metrics = metrics
-        self.prefix = prefix
-        self.label = label
-        self.on_lost = on_lost
-        self.callers = Callers()
-        self.cleanup = Cleanup(backend)
-        self.watchdog = (
+        self.backend: Backend = backend
+        self.queue: LocalQueue | None = backend if isinstance(backend, LocalQueue) else None
+        self.metrics: Metrics = metrics
+        self.prefix: str = prefix
+        self.label: str = label
+        self.on_lost: OnLost | None = on_lost
+        self.callers: Callers = Callers()
+        self.cleanup: Cleanup = Cleanup(backend)
+        self.watchdog: ThreadWatchdog | Watchdog = (
             ThreadWatchdog(backend, metrics)
             if isinstance(backend, ThreadBackend)
             else Watchdog(backend, metrics)
         )
-        self.closed = False
-        self.foreign = False
+        self.closed: bool = False
+        self.foreign: bool = False
         """Inherited over a fork: it belongs to the parent."""
         _process.disown_in_child(self)
 

@@ -25,7 +25,7 @@ class Deadman:
         self._task = task
         self._asked = task.cancelling()
         self._holding = holding
-        self.fired = False
+        self.fired: bool = False
         """Whether the body was cancelled."""
         self._timer: asyncio.Handle | None = loop.call_later(self._left(), self._due)
 

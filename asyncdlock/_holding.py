@@ -61,17 +61,17 @@ class Holding:
     )
 
     def __init__(self, core: "Core", grant: Grant, now: float, renew_until: float, where: str | None) -> None:
-        self.core = core
-        self.grant = grant
-        self.granted_at = now
-        self.expires_at = grant.expires_at
-        self.state = HELD
+        self.core: Core = core
+        self.grant: Grant = grant
+        self.granted_at: float = now
+        self.expires_at: float = grant.expires_at
+        self.state: State = HELD
         self.deadman: Deadman | None = None
         """The switch of `hold()`, which follows the deadline."""
         # Both belong to the watchdog: until when it may renew, and where in its wheel this holding is.
-        self.renew_until = renew_until
+        self.renew_until: float = renew_until
         self.bucket: set[Holding] | None = None
-        self.where = where
+        self.where: str | None = where
         """The line that acquired it, noted in debug mode only."""
         self._reason = ""
         self._ended: asyncio.Future[bool] | None = None

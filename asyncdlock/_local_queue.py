@@ -45,7 +45,7 @@ class LocalQueue(InspectedQueue):
         # Of a lock that was not given back for certain: the local owner, and the claim that the server knows.
         self._unfinished: dict[str, Claim] = {}
         self._forget_at: list[tuple[float, str]] = []
-        self.name = backend.name
+        self.name: str = backend.name
         self.local_queue = True
         self.local_handoffs = handoffs
 

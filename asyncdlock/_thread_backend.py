@@ -18,7 +18,7 @@ from asyncdlock._local_queue import LocalQueue
 from asyncdlock._loop_thread import LoopThread
 from asyncdlock._watchdog import Watchdog
 from asyncdlock.backend import Backend, Inspectable
-from asyncdlock.types import Claim, Grant, LeaseState, LockInfo
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, LockInfo
 
 if TYPE_CHECKING:
     from asyncdlock._holding import Holding, State
@@ -47,11 +47,11 @@ class ThreadBackend:
 
     def __init__(self, backend: Backend) -> None:
         self.inner = backend
-        self.thread = LoopThread()
-        self.name = backend.name
-        self.capabilities = backend.capabilities
-        self.local_queue = backend.local_queue
-        self.local_handoffs = backend.local_handoffs
+        self.thread: LoopThread = LoopThread()
+        self.name: str = backend.name
+        self.capabilities: Capabilities = backend.capabilities
+        self.local_queue: bool = backend.local_queue
+        self.local_handoffs: int = backend.local_handoffs
         self._leaving: dict[str, concurrent.futures.Future[bool]] = {}
         """Releases that were cancelled, by owner."""
 

@@ -30,7 +30,7 @@ class ThreadedClient:
         _process.disown_in_child(self)
 
     def _begin(self) -> None:
-        self.client = self._open_client()
+        self.client: LockClient = self._open_client()
         self._thread = LoopThread()
         # Also when the interpreter exits, and then before the thread's own, which was made before it.
         self._finish = weakref.finalize(self, _close, self._thread, self.client)

@@ -65,7 +65,7 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_bucket = 0
         self._renewing: dict[asyncio.Task[None], list[Holding]] = {}
-        self.max_loop_lag = 0.0
+        self.max_loop_lag: float = 0.0
         """The longest that the event loop kept a renewal timer waiting, in seconds."""
 
     def renew_through(self, wrapper: "Callable[[Backend], Backend]") -> None:

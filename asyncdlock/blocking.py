@@ -49,6 +49,7 @@ class BlockingClient:
 
     @property
     def capabilities(self) -> Capabilities:
+        """What this backend can do: waiting in order, sharing, its shortest TTL."""
         return self._inside.client.capabilities
 
     def acquire(
@@ -178,6 +179,7 @@ class BlockingHandle:
 
     @property
     def key(self) -> str:
+        """As it was asked for, without the client's prefix."""
         return self._handle.key
 
     @property
@@ -192,6 +194,7 @@ class BlockingHandle:
 
     @property
     def ttl(self) -> float:
+        """How long the lease lasts without a renewal, in seconds."""
         return self._handle.ttl
 
     @property

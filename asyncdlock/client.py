@@ -70,6 +70,7 @@ class LockClient(Kinds, Operating):
 
     @property
     def capabilities(self) -> Capabilities:
+        """What this backend can do: waiting in order, sharing, its shortest TTL."""
         return self._backend.capabilities
 
     @property

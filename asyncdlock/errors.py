@@ -87,4 +87,4 @@ class QuorumError(BackendError):
         super().__init__(message, definite=definite)
         self.causes = ExceptionGroup(message, list(causes)) if causes else None
         if self.causes is not None:
-            self.__cause__ = self.causes
+            self.__cause__: BaseException | None = self.causes

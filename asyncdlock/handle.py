@@ -31,6 +31,7 @@ class Handle:
 
     @property
     def key(self) -> str:
+        """As it was asked for, without the client's prefix."""
         return self._holding.key
 
     @property
@@ -49,6 +50,7 @@ class Handle:
 
     @property
     def ttl(self) -> float:
+        """How long the lease lasts without a renewal, in seconds."""
         return self._holding.grant.claim.ttl
 
     @property

@@ -49,6 +49,7 @@ class Histogram:
 
     @property
     def total(self) -> float:
+        """The sum of all observations, in seconds."""
         self.count()
         return self._total
 
@@ -77,18 +78,18 @@ class Metrics:
     )
 
     def __init__(self, backend: str) -> None:
-        self.backend = backend
-        self.attempts = 0
-        self.acquired = 0
-        self.acquire_timeouts = 0
-        self.lost = 0
-        self.release_by_non_owner = 0
-        self.fence_regressions = 0
-        self.waiters = 0
-        self.loop_lag = 0.0
-        self.renewals = {"renewed": 0, "lost": 0, "unknown": 0}
-        self.acquire_seconds = Histogram()
-        self.held_seconds = Histogram()
+        self.backend: str = backend
+        self.attempts: int = 0
+        self.acquired: int = 0
+        self.acquire_timeouts: int = 0
+        self.lost: int = 0
+        self.release_by_non_owner: int = 0
+        self.fence_regressions: int = 0
+        self.waiters: int = 0
+        self.loop_lag: float = 0.0
+        self.renewals: dict[str, int] = {"renewed": 0, "lost": 0, "unknown": 0}
+        self.acquire_seconds: Histogram = Histogram()
+        self.held_seconds: Histogram = Histogram()
 
     def count(self) -> None:
         """Called now and then, so that what was observed does not pile up."""

@@ -57,11 +57,13 @@ class SharedClaim(Claim):
     """How many may hold the key at once; 0: a reader, of whom there may be any number."""
 
     def __new__(cls, key: str, owner: str, ttl: float, permits: int = 0) -> "SharedClaim":
+        """The three fields of every claim, and how many may hold the key at once."""
         claim = super().__new__(cls, key, owner, ttl)
         claim.permits = permits
         return claim
 
     def again(self, owner: str) -> "SharedClaim":
+        """A new attempt of the same kind."""
         return SharedClaim(self.key, owner, self.ttl, self.permits)
 
 
@@ -93,6 +95,7 @@ class NamedOwner(str):
 
     @classmethod
     def of(cls, owner: str, label: str) -> "NamedOwner":
+        """`owner` with the label that `inspect` shows beside it."""
         named = cls(owner)
         named.label = label
         return named

@@ -19,6 +19,13 @@ def run(program: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize(
+    "example", sorted((ROOT / "examples").glob("*_app.py")), ids=lambda path: str(path.stem)
+)
+def test_an_integration_fits_a_screen(example: Path) -> None:
+    assert len(example.read_text().splitlines()) <= 40
+
+
 @pytest.fixture(params=["memory", "redis"])
 def url(request: pytest.FixtureRequest) -> list[str]:
     return [] if request.param == "memory" else [request.getfixturevalue("redis_url")]

@@ -99,7 +99,7 @@ class MemoryBackend:
     """FIFO locks in a dictionary."""
 
     name = "memory"
-    capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         fencing=True,
         fifo=True,
         push_wakeup=True,
@@ -115,7 +115,7 @@ class MemoryBackend:
 
     def __init__(self, server: str) -> None:
         self._locks = _servers.setdefault(server, {})
-        self.commands = 0
+        self.commands: int = 0
         self.label = ""
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:

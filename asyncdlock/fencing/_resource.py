@@ -25,7 +25,7 @@ class ResourceError(LockError):
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
         self.status = status
-        self.definite = 400 <= status < 500
+        self.definite: bool = 400 <= status < 500
 
 
 class UnknownOutcome(LockError):
@@ -39,7 +39,7 @@ class UnknownOutcome(LockError):
             f"the write to {key!r} with fence {got} may have been stored: its reply was lost, and since then "
             f"the resource has seen {seen}"
         )
-        self.key = key
+        self.key: str | None = key
         self.seen = seen
         self.got = got
 

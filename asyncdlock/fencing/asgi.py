@@ -49,6 +49,7 @@ class FencedEndpoints:
         self._signer = signer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 409 to a stale fence, and 428, 403 or 400 to one that is missing, forged or malformed."""
         if scope["type"] != "http" or scope["method"] not in WRITES:
             await self._app(scope, receive, send)
             return

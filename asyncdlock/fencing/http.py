@@ -28,6 +28,7 @@ class OneShotBody(aiohttp.BytesPayload):
 
     @property
     def consumed(self) -> bool:
+        """Whether it was sent: then aiohttp does not send it once more."""
         return self._sent
 
     def __init__(self, body: bytes) -> None:
@@ -35,10 +36,12 @@ class OneShotBody(aiohttp.BytesPayload):
         self._sent = False
 
     async def write(self, writer: AbstractStreamWriter) -> None:
+        """:raises aiohttp.ClientConnectionError: it was sent before."""
         self._send()
         await super().write(writer)
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """:raises aiohttp.ClientConnectionError: it was sent before."""
         self._send()
         await super().write_with_length(writer, content_length)
 

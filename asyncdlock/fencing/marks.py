@@ -41,6 +41,7 @@ class MemoryMarks:
 
     @asynccontextmanager
     async def admit(self, key: str, fence: int) -> AsyncIterator[None]:
+        """:raises StaleFence: a later holder was admitted before."""
         check_fence(fence)
         turn = self._turns.setdefault(key, _Turn())
         turn.wanted += 1
@@ -79,6 +80,7 @@ class PostgresMarks:
 
     @asynccontextmanager
     async def admit(self, key: str, fence: int) -> AsyncIterator[Any]:
+        """:raises StaleFence: a later holder was admitted before."""
         from asyncdlock.fencing.postgres import guard
 
         async with self._pool.acquire() as connection, connection.transaction():

@@ -30,7 +30,7 @@ class KeyTemplate:
             raise ValueError(
                 f"{function.__qualname__}: {HANDLE!r} is filled by the lock: make it keyword-only"
             )
-        self.wants_handle = handle is not None
+        self.wants_handle: bool = handle is not None
         self._signature = signature.replace(parameters=list(parameters.values()))
         for name in _names_in(template):
             if name not in parameters:

@@ -91,7 +91,7 @@ class Upgrades:
 
     def __init__(self) -> None:
         self._holdings: WeakKeyDictionary[_Task, dict[str, list[Holding]]] = WeakKeyDictionary()
-        self.possible = False
+        self.possible: bool = False
         """Whether anything was ever held beside others."""
 
     def note(self, holding: Holding) -> None:

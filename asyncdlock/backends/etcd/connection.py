@@ -66,13 +66,13 @@ class EtcdMember:
         _fork.note_use()
         self.endpoint = endpoint
         if credentials is None:
-            self.channel = grpc.aio.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
+            self.channel: Any = grpc.aio.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
         else:
             self.channel = grpc.aio.secure_channel(endpoint, credentials, options=_CHANNEL_OPTIONS)
-        self.kv = rpc.KVStub(self.channel)
-        self.lease = rpc.LeaseStub(self.channel)
-        self.watch = rpc.WatchStub(self.channel)
-        self.auth = rpc.AuthStub(self.channel)
+        self.kv: Any = rpc.KVStub(self.channel)
+        self.lease: Any = rpc.LeaseStub(self.channel)
+        self.watch: Any = rpc.WatchStub(self.channel)
+        self.auth: Any = rpc.AuthStub(self.channel)
 
 
 Metadata = tuple[tuple[str, str], ...]
@@ -102,8 +102,8 @@ class EtcdConnection:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.commands = 0
-        self.failovers = 0
+        self.commands: int = 0
+        self.failovers: int = 0
         self._members: dict[str, EtcdMember] = {}
         # A fleet spreads over the members instead of loading the first one of the URL.
         self._current = random.randrange(len(settings.endpoints))

@@ -39,22 +39,22 @@ class Lease:
 
     def __init__(self, ttl: int) -> None:
         # Chosen here and not by the server: a grant whose reply was lost can be repeated.
-        self.id = _random.randrange(1, 1 << 63)
-        self.ttl = ttl
+        self.id: int = _random.randrange(1, 1 << 63)
+        self.ttl: int = ttl
         self.names: set[str] = set()
         """Who borrows it, by name; never two of the same name."""
-        self.idle_since = time.monotonic()
-        self.refreshed_at = 0.0
+        self.idle_since: float = time.monotonic()
+        self.refreshed_at: float = 0.0
         """`time.monotonic()` from before the last successful grant or keep-alive was sent."""
-        self.asked_at = 0.0
+        self.asked_at: float = 0.0
         """The same of the last keep-alive, answered or not."""
         self.refreshing: asyncio.Future[LeaseState] | None = None
         """What the last keep-alive found out."""
-        self.dead = False
+        self.dead: bool = False
         """It does not exist on the server (any more)."""
-        self.retired = False
+        self.retired: bool = False
         """Lent no more, because a request that puts a key under it may still be on its way."""
-        self.told = False
+        self.told: bool = False
         """The server was told whose it is."""
         self.granting: asyncio.Task[None] | None = None
 

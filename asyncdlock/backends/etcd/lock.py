@@ -50,7 +50,7 @@ class EtcdBackend(InspectedEtcd):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.capabilities = Capabilities(
+        self.capabilities: Capabilities = Capabilities(
             fencing=True,
             fifo=True,
             push_wakeup=True,
@@ -61,8 +61,8 @@ class EtcdBackend(InspectedEtcd):
             semaphore=True,
             inspection=True,
         )
-        self.local_queue = settings.local_queue
-        self.local_handoffs = settings.local_handoffs
+        self.local_queue: bool = settings.local_queue
+        self.local_handoffs: int = settings.local_handoffs
         self._scale = FENCE_SCALE if settings.local_handoffs else 1
         self._places: dict[str, EtcdPlace] = {}
         self._leftovers: set[EtcdPlace] = set()

@@ -31,20 +31,20 @@ class EtcdPlace:
     )
 
     def __init__(self, claim: Claim, queue: QueueKeys, lease: Lease) -> None:
-        self.claim = claim
-        self.queue = queue
+        self.claim: Claim = claim
+        self.queue: QueueKeys = queue
         label = label_of(claim.owner)
-        self.owner = (claim.owner if label is None else f"{claim.owner} {label}").encode()
+        self.owner: bytes = (claim.owner if label is None else f"{claim.owner} {label}").encode()
         """What the key contains: the owner, and its label if it has one of its own."""
-        self.lease = lease
-        self.key = queue.place(lease.id, claim)
-        self.permits = claim.permits if isinstance(claim, SharedClaim) else None
+        self.lease: Lease = lease
+        self.key: bytes = queue.place(lease.id, claim)
+        self.permits: int | None = claim.permits if isinstance(claim, SharedClaim) else None
         """How many may hold it beside each other, 0 for any number; `None`: it is wanted alone."""
         self.joining: asyncio.Future[TxnOutcome] | None = None
         """The transaction that puts the key, from when it is submitted."""
-        self.doubtful = False
+        self.doubtful: bool = False
         """A copy of that transaction may be on its way, and put the key at any time."""
-        self.revision = 0
+        self.revision: int = 0
         """When the key was created: the place in the queue, and the fence."""
         self.watch: DeletionWatch | None = None
         """On the place in front, while waiting."""
@@ -52,9 +52,9 @@ class EtcdPlace:
         """Until when the lock was promised to its holder; `None` while it waits."""
         self.leaving: asyncio.Future[TxnOutcome] | None = None
         """The last transaction that was to delete the key."""
-        self.left = False
+        self.left: bool = False
         """Given up by its owner, perhaps not yet by the server."""
-        self.lapsed = False
+        self.lapsed: bool = False
         """Its holder did not renew it in time: it was taken away, not given back."""
 
     @property

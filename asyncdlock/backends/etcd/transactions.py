@@ -46,7 +46,7 @@ class TransactionBatcher:
         self._queue: OrderedDict[asyncio.Future[TxnOutcome], _Item] = OrderedDict()
         self._sending: set[asyncio.Task[None]] = set()
         self._scheduled = False
-        self.submitted = 0
+        self.submitted: int = 0
 
     def submit(
         self, request: Any, *, joins: str | None = None, deletes: bool = False

@@ -24,11 +24,11 @@ class DeletionWatch:
     __slots__ = ("_request", "after", "gone", "id", "key", "on_late")
 
     def __init__(self, watch_id: int, key: bytes, after: int, on_late: "OnLate") -> None:
-        self.id = watch_id
-        self.key = key
-        self.after = after
+        self.id: int = watch_id
+        self.key: bytes = key
+        self.after: int = after
         """The revision at which the waiter saw the key."""
-        self.on_late = on_late
+        self.on_late: OnLate = on_late
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the key was deleted, or when only a fresh read can tell."""
         self._request = rpc.WatchRequest(
@@ -62,7 +62,7 @@ class DeletionWatcher:
         self._watches: dict[int, DeletionWatch] = {}
         self._ids = count(1)
         self._refusals = 0
-        self.events = 0
+        self.events: int = 0
         """Events that the server sent: one for every waiter woken."""
 
     def __len__(self) -> int:

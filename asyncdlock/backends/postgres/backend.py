@@ -47,7 +47,7 @@ class PostgresBackend:
     local_handoffs: int
 
     def __init__(self, settings: "Settings") -> None:
-        self.capabilities = Capabilities(
+        self.capabilities: Capabilities = Capabilities(
             fencing=True,
             fifo=True,
             push_wakeup=not settings.pooler,

@@ -38,7 +38,7 @@ class Session:
         self._settings = settings
         self.noted = noted
         self.server_time: float = found["server_time"]
-        self.identity = found["pid"], found["began"]
+        self.identity: tuple[Any, Any] = found["pid"], found["began"]
         # A pooler makes up the number of a process of its own.
         self.pooled = settings.pooler or found["pid"] != connection.get_server_pid()
         self.listener: int | None = None

@@ -66,7 +66,7 @@ class Wire:
         self._worker: asyncio.Task[None] | None = None
         self._session: Session | None = None
         self._closed = False
-        self.commands = 0
+        self.commands: int = 0
 
     @property
     def pooled(self) -> bool:

@@ -38,7 +38,7 @@ class BusyPoll:
         self._looking = False
         self._misses = 0  # in a row
         self._without = 0
-        self.waits = 0
+        self.waits: int = 0
         """How often the loop was kept awake so far."""
 
     def wait(self) -> None:

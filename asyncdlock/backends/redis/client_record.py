@@ -60,9 +60,9 @@ class ClientRecord:
         self._forgotten: list[str] = []
         self._mixed = False  # locks of several TTLs
         self._timer: asyncio.TimerHandle | None = None
-        self.label = ""
-        self.session = ""
-        self.ttl = math.nan
+        self.label: str = ""
+        self.session: str = ""
+        self.ttl: float = math.nan
         """The TTL that the record names; a claim with another one, or the first, is to be told of."""
         self.noted: dict[str, bool] = {}
         """Owners that the record tells of, and whether it says since when they hold their lock."""

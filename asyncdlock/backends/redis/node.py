@@ -39,7 +39,7 @@ class Node:
     """
 
     def __init__(self, opener: Opener, *, reconnect_for: float = 2.0, **options: Unpack[WireOptions]) -> None:
-        self.wire = Wire(opener, reconnect_for=reconnect_for, **options)
+        self.wire: Wire = Wire(opener, reconnect_for=reconnect_for, **options)
         self._patience = reconnect_for
 
     @property

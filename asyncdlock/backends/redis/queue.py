@@ -45,7 +45,7 @@ class QueueBackend(InspectedRedis):
     """FIFO locks with pushed hand-off."""
 
     name = "redis-queue"
-    capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         fencing=True,
         fifo=True,
         push_wakeup=True,

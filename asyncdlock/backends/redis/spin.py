@@ -21,7 +21,7 @@ class SpinBackend(InspectedRedis):
     """Locks by `SET key owner NX PX ttl`, with jittered waits bounded by the holder's PTTL."""
 
     name = "redis"
-    capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         fencing=True,
         fifo=False,
         push_wakeup=False,

@@ -62,8 +62,8 @@ class Stream(asyncio.Protocol):
         # Kept, because a StreamWriter closes its transport when it is collected.
         self._writer = writer
         self.transport: asyncio.WriteTransport = writer.transport
-        self.closed = False
-        self.paused = False
+        self.closed: bool = False
+        self.paused: bool = False
         self.pushes = pushes
         """Whether messages can be told from replies (RESP3)."""
         self._owner = owner

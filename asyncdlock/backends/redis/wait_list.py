@@ -30,9 +30,9 @@ class Waiter:
     __slots__ = ("claim", "future", "place", "rejoining", "waiting_in")
 
     def __init__(self, claim: Claim, waiting_in: "WaitList", place: int) -> None:
-        self.claim = claim
-        self.waiting_in = waiting_in
-        self.place = place
+        self.claim: Claim = claim
+        self.waiting_in: WaitList = waiting_in
+        self.place: int = place
         self.rejoining: asyncio.Task[None] | None = None
         self.future: asyncio.Future[tuple[int, float]] = asyncio.get_running_loop().create_future()
 
@@ -70,7 +70,7 @@ class WaitList:
     )
 
     def __init__(self, key: str, server: QueueServer, grants: Grants, background: Background) -> None:
-        self.key = key
+        self.key: str = key
         self.waiters: dict[str, Waiter] = {}
         self.timer: asyncio.TimerHandle | None = None
         self._server = server

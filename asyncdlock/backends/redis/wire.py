@@ -63,7 +63,7 @@ class Wire:
         self._backlog: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
         self._was_open = False
         self._closed = False
-        self.commands = 0
+        self.commands: int = 0
 
     def call(self, *command: str | int) -> "asyncio.Future[Any]":
         """Send a command, see `send`."""

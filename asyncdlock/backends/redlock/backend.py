@@ -67,7 +67,7 @@ class RedlockBackend(InspectedRedlock):
     """The Redlock algorithm on nodes that know nothing of each other."""
 
     name = "redlock"
-    capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         fencing=True,
         fifo=False,
         push_wakeup=False,

@@ -73,10 +73,10 @@ class Ballot:
         self._finished = finished
         self._waiter: asyncio.Future[None] | None = None
         self._completed: asyncio.Future[None] | None = None
-        self.quorum = quorum
-        self.owner = owner
-        self.superseded = False
-        self.foreign = ""
+        self.quorum: int = quorum
+        self.owner: str = owner
+        self.superseded: bool = False
+        self.foreign: str = ""
         """What a node said that stores somebody else's data there."""
         self.yes: list[tuple[int, Any]] = []
         self.no: list[tuple[int, Any]] = []

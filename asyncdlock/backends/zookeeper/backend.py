@@ -45,7 +45,7 @@ class ZooKeeperBackend(InspectedZooKeeper):
     """Locks in one ensemble. A TTL is the timeout of a session; claims of similar TTLs share one."""
 
     name = "zookeeper"
-    capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         fencing=True,
         fifo=True,
         push_wakeup=True,

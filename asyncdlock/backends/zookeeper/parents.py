@@ -35,7 +35,7 @@ class Parents:
         self._known.add(parent)
         wire.post(self._creation(parent))
 
-    async def make(self, wire: Wire, parent: str) -> NoAuthError | None:
+    async def make(self, wire: Wire, parent: str) -> Exception | None:
         """Create `parent` and everything above it that is missing.
 
         Errors that concern one node, such as that it exists, are left to the caller's next attempt. That
@@ -45,7 +45,7 @@ class Parents:
         """
         requests = [wire.send(self._creation(path)) for path in _ancestors(parent)]
         await asyncio.wait(requests)
-        refusal = None
+        refusal: Exception | None = None
         for request in requests:
             error = request.exception()
             if isinstance(error, ConnectionLoss | SessionExpiredError) or (

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kazoo.exceptions import NoAuthError, ZookeeperError
+from kazoo.exceptions import NoAuthError
 
 from asyncdlock.backends.zookeeper.names import parent_of, prefix_of
 from asyncdlock.backends.zookeeper.session import Session
@@ -31,17 +31,17 @@ class Place:
     )
 
     def __init__(self, claim: Claim, chroot: str) -> None:
-        self.claim = claim
-        self.parent = chroot + parent_of(claim.key)
-        self.permits = claim.permits if isinstance(claim, SharedClaim) else None
+        self.claim: Claim = claim
+        self.parent: str = chroot + parent_of(claim.key)
+        self.permits: int | None = claim.permits if isinstance(claim, SharedClaim) else None
         """How many may hold it beside each other, 0 for any number; `None`: it is wanted alone."""
-        self.prefix = prefix_of(claim.owner, self.permits)
-        self.granted = False
-        self.owned = False
+        self.prefix: str = prefix_of(claim.owner, self.permits)
+        self.granted: bool = False
+        self.owned: bool = False
         """It was granted, and not given up before it was released."""
-        self.lapsed = False
+        self.lapsed: bool = False
         """It was not renewed in time: its node is taken away, not given back."""
-        self.unanswered = False
+        self.unanswered: bool = False
         """A deletion was sent whose reply did not come: the node may be gone by it."""
         self.timer: asyncio.TimerHandle | None = None
         self.session: Session | None = None
@@ -58,10 +58,10 @@ class Place:
             self.session.leave()
         self.session = None
         self.node: str | None = None
-        self.zxid = 0
-        self.sent = False
+        self.zxid: int = 0
+        self.sent: bool = False
         """A create was sent: there may be a node, also while `node` does not say its name."""
-        self.guarded = False
+        self.guarded: bool = False
         """The server will tell when the node goes."""
 
     @property
@@ -86,7 +86,7 @@ class Place:
         """A watcher: the next renewal looks at the node again."""
         self.guarded = False
 
-    def failure(self, error: ZookeeperError) -> BackendError:
+    def failure(self, error: Exception) -> BackendError:
         """What the user reads when the servers refuse a request."""
         if isinstance(error, NoAuthError):
             message = f"ZooKeeper does not let this user queue below {self.parent}: check the URL's password"

@@ -60,10 +60,10 @@ class Session:
         self._idle = idle
         self._users = 0
         self._unused_since = time.monotonic()
-        self.id = 0
-        self.timeout = timeout
+        self.id: int = 0
+        self.timeout: float = timeout
         """What the server agreed to, in seconds, once connected."""
-        self.expired = False
+        self.expired: bool = False
         """The server has said so: every node of this session is gone."""
         # Last: an eager task factory runs it at once.
         self._keeper = asyncio.get_running_loop().create_task(

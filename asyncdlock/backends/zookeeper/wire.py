@@ -51,8 +51,8 @@ class Tally:
     __slots__ = ("commands", "events")
 
     def __init__(self) -> None:
-        self.commands = 0
-        self.events = 0
+        self.commands: int = 0
+        self.events: int = 0
 
 
 class Wire(asyncio.Protocol):
@@ -81,8 +81,9 @@ class Wire(asyncio.Protocol):
         self._authenticated: Future | None = None
         self._xid = 0
         self.closed: asyncio.Future[None] = self._loop.create_future()
-        self.last_zxid = 0
-        self.heard_at = self.sent_at = time.monotonic()
+        self.last_zxid: int = 0
+        self.sent_at: float = time.monotonic()
+        self.heard_at: float = self.sent_at
 
     # Opening
 

@@ -29,9 +29,9 @@ class Script:
     __slots__ = ("_by_name", "_in_full", "_name", "once", "source")
 
     def __init__(self, *file_names: str, once: bool = False) -> None:
-        self.once = once
+        self.once: bool = once
         folder = files(__name__)
-        self.source = "\n".join((folder / name).read_text("utf-8") for name in file_names)
+        self.source: str = "\n".join((folder / name).read_text("utf-8") for name in file_names)
         # Redis names scripts by SHA-1: an address, not a secret.
         self._name = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self._by_name = words("EVALSHA", self._name)
