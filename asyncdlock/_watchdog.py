@@ -31,8 +31,6 @@ _RENEW_WITHIN = 1 / 3  # of the TTL, or the server counts as silent
 _LOOK_EVERY = 60.0
 _NOT_RENEWED = "its lease ran out, and it was not to be renewed any longer"
 _RETRY_AFTER = 1 / 10  # of the TTL, when the last renewal brought no answer
-
-
 _SLOW_LOOP = 0.05  # seconds: below it, whatever the TTL, a loop is merely busy
 _SLOW_PART = 1 / 6  # of the TTL: half of the time between two tries
 _MOST_LOGGED = 20  # of those that one event concerns: the log shall not be what blocks the loop
@@ -79,13 +77,7 @@ class Watchdog:
             due -= holding.grant.claim.ttl * _RENEW_BEFORE
         if due > now + _LOOK_EVERY:
             due = now + _LOOK_EVERY
-        # `_enter`, written out: every grant comes this way.
-        number = int(due * _BUCKETS_PER_SECOND) + 1
-        bucket = self._buckets.get(number)
-        if bucket is None:
-            bucket = self._add_bucket(number)
-        bucket.add(holding)
-        holding.bucket = bucket
+        self._enter(holding, due)
 
     def _enter(self, holding: "Holding", due: float) -> None:
         number = int(due * _BUCKETS_PER_SECOND) + 1
