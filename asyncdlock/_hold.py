@@ -1,8 +1,8 @@
 """hold(): runs a body under a lock, with the lease's deadline as a dead man's switch."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Protocol
 
 from asyncdlock._deadman import Deadman
 from asyncdlock._holding import HELD, RAN_OUT
@@ -10,21 +10,6 @@ from asyncdlock.errors import BackendError, LockError
 from asyncdlock.handle import Handle
 
 _log = logging.getLogger("asyncdlock")
-
-
-class Taking(Protocol):
-    """Who waits for the lock: a client, or the part of it that takes a lock beside others."""
-
-    async def acquire(
-        self,
-        key: str,
-        *,
-        ttl: float,
-        timeout: float | None,
-        renew: bool,
-        max_hold: float | None,
-        label: str | None,
-    ) -> Handle: ...
 
 
 class Guard:
@@ -59,36 +44,11 @@ class Guard:
 class Hold:
     """What `LockClient.hold` returns: an async context manager for one task at a time."""
 
-    __slots__ = (
-        "_client",
-        "_entered",
-        "_guard",
-        "_key",
-        "_label",
-        "_max_hold",
-        "_renew",
-        "_timeout",
-        "_ttl",
-    )
+    __slots__ = ("_acquire", "_entered", "_guard", "_key")
 
-    def __init__(
-        self,
-        client: Taking,
-        key: str,
-        *,
-        ttl: float,
-        timeout: float | None,
-        renew: bool,
-        max_hold: float | None,
-        label: str | None,
-    ) -> None:
-        self._client = client
+    def __init__(self, key: str, acquire: Callable[[], Awaitable[Handle]]) -> None:
         self._key = key
-        self._ttl = ttl
-        self._timeout = timeout
-        self._renew = renew
-        self._max_hold = max_hold
-        self._label = label
+        self._acquire = acquire
         self._entered = False
 
     async def __aenter__(self) -> Handle:
@@ -97,14 +57,7 @@ class Hold:
             raise LockError(f"this hold of {self._key!r} is in use; call hold() for each use", key=self._key)
         self._entered = True
         try:
-            handle = await self._client.acquire(
-                self._key,
-                ttl=self._ttl,
-                timeout=self._timeout,
-                renew=self._renew,
-                max_hold=self._max_hold,
-                label=self._label,
-            )
+            handle = await self._acquire()
         except BaseException:
             self._entered = False
             raise

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import time
+from functools import partial
 from types import TracebackType
 from typing import Self, cast
 
@@ -17,13 +18,12 @@ from asyncdlock._arguments import (
     check_ttl,
 )
 from asyncdlock._core import Core, OnLost
-from asyncdlock._deadlines import Deadlines
 from asyncdlock._grants import Grants, Verb
 from asyncdlock._hold import Hold
 from asyncdlock._holding import Holding, caller
 from asyncdlock._operating import Operating, default_label
 from asyncdlock.backend import Backend, Inspectable
-from asyncdlock.errors import AcquireTimeout, LockError
+from asyncdlock.errors import LockError
 from asyncdlock.handle import Handle
 from asyncdlock.kinds.shared import SharedHolders, Upgrades
 from asyncdlock.kinds.verbs import Kinds
@@ -32,8 +32,6 @@ from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, NamedOwn
 
 _NEVER = -math.inf
 _FOR_EVER = math.inf
-_CLOSE_TIMEOUT = 5.0
-_AT_ONCE = 500  # of all that is held, between two turns of the event loop
 
 
 class LockClient(Kinds, Operating):
@@ -59,12 +57,11 @@ class LockClient(Kinds, Operating):
         self._backend = backend
         self._metrics = self._core.metrics
         self._callers = self._core.callers
-        self._closing: asyncio.Task[None] | None = None
         self._max_hold = max_hold
         self._prefix = prefix
         self._new_owner = owners().__next__
         self._grants = Grants(self._core, self._new_owner)
-        self._deadlines = Deadlines()
+        self._deadlines = self._core.deadlines
         self._upgrades = Upgrades()
         self._valid_ttl = math.nan  # the last one that passed: most programs use one
 
@@ -142,10 +139,10 @@ class LockClient(Kinds, Operating):
                 and self._deadlines.settle(task, asked)
                 and isinstance(error, asyncio.CancelledError)
             ):
-                late = self._too_late(claim, timeout)
-                self._failed(task, claim, late)
+                late = self._core.too_late(claim, timeout)
+                self._core.failed(task, claim, late)
                 raise late from None
-            self._failed(task, claim, error)
+            self._core.failed(task, claim, error)
             raise
         finally:
             metrics.waiters -= 1
@@ -193,7 +190,7 @@ class LockClient(Kinds, Operating):
         try:
             grant = await self._grants.win(verb, claim)
         except BaseException as error:
-            self._failed(task, claim, error)
+            self._core.failed(task, claim, error)
             raise
         finally:
             del callers.inside[task]
@@ -222,8 +219,9 @@ class LockClient(Kinds, Operating):
         :raises LockError: the object that this returns is in use already.
         :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError: as `acquire` does.
         """
-        taking = self._readers() if shared else self
-        return Hold(taking, key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label)
+        acquire = self._readers().acquire if shared else self.acquire
+        wait = partial(acquire, key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label)
+        return Hold(key, wait)
 
     async def aclose(self) -> None:
         """Give back what is held, finish clean-up in the background, close connections.
@@ -233,31 +231,7 @@ class LockClient(Kinds, Operating):
 
         :raises LockError: the client belongs to another event loop.
         """
-        core = self._core
-        if core.foreign:
-            return
-        if not core.closed:
-            self._callers.current()
-            core.close()
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close(), name="asyncdlock close")
-        await asyncio.shield(self._closing)
-
-    async def _close(self) -> None:
-        core = self._core
-        try:
-            # Waiters first: none of them shall get a lock that is given back below.
-            await self._callers.interrupt(_CLOSE_TIMEOUT)
-            self._deadlines.close()
-            for number, holding in enumerate(core.watchdog.watched(), start=1):
-                holding.lose("its client was closed")
-                core.cleanup.give_back(holding.grant.claim)
-                if number % _AT_ONCE == 0:
-                    await asyncio.sleep(0)
-            await core.watchdog.aclose()
-            await core.cleanup.drain(_CLOSE_TIMEOUT)
-        finally:
-            await core.backend.aclose()
+        await self._core.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -296,26 +270,8 @@ class LockClient(Kinds, Operating):
     async def _at_once(self, claim: Claim) -> Grant:
         grant = await self._grants.win(self._backend.try_acquire, claim)
         if grant is None:
-            raise self._too_late(claim, 0.0)
+            raise self._core.too_late(claim, 0.0)
         return grant
-
-    def _too_late(self, claim: Claim, timeout: float | None) -> AcquireTimeout:
-        self._metrics.acquire_timeouts += 1
-        key = claim.key[len(self._prefix) :]
-        return AcquireTimeout(
-            f"lock {key!r} was not granted within {timeout:g} s", key=key, owner=claim.owner
-        )
-
-    def _failed(self, task: "asyncio.Task[object]", claim: Claim, error: BaseException) -> None:
-        """Cancelled, timed out or failed: the claim may have won on the server all the same.
-
-        :raises LockError: it was interrupted because this client closes.
-        """
-        if isinstance(error, LockError):
-            error.key, error.owner = claim.key[len(self._prefix) :], claim.owner
-        if not getattr(error, "definite", False):
-            self._core.cleanup.give_back(claim)
-        self._callers.check(task, error)
 
     def _granted(self, grant: Grant, called: float, renew: bool, max_hold: float | None) -> Handle:
         now = time.monotonic()

@@ -165,6 +165,16 @@ def test_no_two_classes_share_a_name() -> None:
     assert {name: shared[name] for name in shared if name.partition(" ")[0] not in SHARED_NAMES} == {}
 
 
+MOST_LINES = 300
+
+
+def test_no_module_of_the_library_is_longer_than_can_be_read_at_once() -> None:
+    lengths = {
+        module: len(sources()[module].read_text("utf-8").splitlines()) for module in modules("asyncdlock")
+    }
+    assert {module: lines for module, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
 @pytest.mark.parametrize("level", range(len(LAYERS)))
 def test_the_core_is_built_in_layers(level: int) -> None:
     above = {name for layer in LAYERS[level + 1 :] for name in layer}

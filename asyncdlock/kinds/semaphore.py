@@ -1,5 +1,6 @@
 """Semaphore: at most N holders of one key at a time, each with a lease and a fence of its own."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncdlock._arguments import check_key
@@ -82,6 +83,5 @@ class Semaphore:
         :raises LockError: the object that this returns is in use already.
         :raises AcquireTimeout, ValueError, QueueFull, BackendError: as `LockClient.acquire`.
         """
-        return Hold(
-            self._holders, self.key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label
-        )
+        wait = partial(self.acquire, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label)
+        return Hold(self.key, wait)

@@ -48,7 +48,7 @@ class SharedHolders:
             if timeout <= 0:
                 handle = await self._ask(claim, renew, max_hold, wait=False)
                 if handle is None:
-                    raise client._too_late(claim, timeout)
+                    raise client._core.too_late(claim, timeout)
                 return handle
         client._metrics.waiters += 1
         deadline = asyncio.timeout(timeout)
@@ -58,7 +58,7 @@ class SharedHolders:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise client._too_late(claim, timeout) from None
+            raise client._core.too_late(claim, timeout) from None
         finally:
             client._metrics.waiters -= 1
         assert handle is not None, "acquire waits until there is one"

@@ -1,7 +1,7 @@
 """The flags of a run, and the types that read what a person typed."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from harness.config import MAX_RATE, RunConfig, UsageError, in_stages
@@ -34,11 +34,39 @@ def flag(
     parser.add_argument(name, type=typed(parse), help=about, **more)  # type: ignore[arg-type]
 
 
-def positive_int(text: str) -> int:
+Settings = Mapping[str, tuple[Callable[[str], object] | tuple[str, ...], str]]
+"""`--flag METAVAR` → what reads its value, or what there is to choose from; and its help."""
+
+
+def settings(group: argparse._ActionsContainer, flags: Settings) -> None:
+    """Flags that set what is called the same in a `RunConfig`, where their defaults are."""
+    for usage, (values, about) in flags.items():
+        name, _, metavar = usage.partition(" ")
+        default = getattr(RunConfig(), name.removeprefix("--").replace("-", "_"))
+        if isinstance(values, tuple):
+            group.add_argument(name, choices=values, default=default, help=about)
+        else:
+            flag(group, name, values, about, default=default, metavar=metavar)
+
+
+def repeatable(
+    group: argparse._ActionsContainer, usage: str, dest: str, parse: Callable[[str], object], about: str
+) -> None:
+    """A flag, as in `Settings`, that may be given several times; `dest` is where all of them are."""
+    name, _, metavar = usage.partition(" ")
+    about = f"{about}; may be repeated"
+    flag(group, name, parse, about, dest=dest, action="append", default=[], metavar=metavar)
+
+
+def whole_number(text: str) -> int:
     try:
-        value = int(text)
+        return int(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a whole number") from None
+
+
+def positive_int(text: str) -> int:
+    value = whole_number(text)
     if value < 1:
         raise ValueError(f"{text!r} must be at least 1")
     return value
@@ -110,182 +138,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from harness.cli import fault_flags, several_flags
     from harness.servers.catalogue import BACKENDS
 
-    default = RunConfig()
-
     parser.add_argument(
         "--scenario",
         metavar="FILE",
         help="read flags from a TOML file, by their names; what is typed beside it wins",
     )
-
     load = parser.add_argument_group("load")
-    load.add_argument(
-        "--contenders",
-        type=typed(fleet_size),
-        default=default.contenders,
-        metavar="N",
-        help="size of the fleet: at most so many try to lock or hold at once (default %(default)s)",
-    )
-    load.add_argument(
-        "--rate",
-        type=typed(positive_rate),
-        default=default.rate,
-        metavar="R",
-        help="arrivals per second, whatever happened before: the open model (default 500)",
-    )
-    load.add_argument(
-        "--duration",
-        type=typed(parse_positive_duration),
-        default=default.duration,
-        metavar="D",
-        help="how long arrivals keep coming: 500ms, 2s, 1m (default 15s)",
-    )
-    load.add_argument(
-        "--arrivals",
-        choices=("constant", "poisson"),
-        default=default.arrivals,
-        help="evenly spaced, or at random with the same mean rate (default %(default)s)",
-    )
-    load.add_argument(
-        "--keys",
-        type=typed(positive_int),
-        default=default.keys,
-        metavar="K",
-        help="number of locks that arrivals spread over (default %(default)s: one hot key)",
-    )
-    load.add_argument(
-        "--key-distribution",
-        type=typed(key_distribution),
-        default=default.key_distribution,
-        metavar="uniform|zipf[:S]",
-        help="how arrivals choose among the keys (default %(default)s; zipf alone means zipf:1.1)",
-    )
-    load.add_argument(
-        "--processes",
-        type=typed(positive_int),
-        default=default.processes,
-        metavar="P",
-        help="processes that share the fleet and the arrivals (default %(default)s)",
-    )
-    load.add_argument(
-        "--seed",
-        type=int,
-        default=default.seed,
-        metavar="S",
-        help="repeats the same arrivals and keys (default %(default)s)",
-    )
-
+    settings(load, _LOAD)
     several_flags.add_to(load)
-
-    holder = parser.add_argument_group("what a contender does")
-    holder.add_argument(
-        "--kind",
-        type=typed(lock_kind),
-        default=default.kind,
-        metavar="exclusive|shared:SHARE|semaphore:N",
-        help="take the lock alone; or a share of the arrivals as readers, who do not write; or one of N "
-        "permits (default %(default)s)",
-    )
-    holder.add_argument(
-        "--ttl",
-        type=typed(parse_positive_duration),
-        default=default.ttl,
-        metavar="D",
-        help="the lease: a dead holder blocks its key for so long (default 10s)",
-    )
-    holder.add_argument(
-        "--work",
-        type=typed(parse_duration),
-        default=default.work,
-        metavar="D",
-        help="time spent holding the lock, before the write (default 0)",
-    )
-    holder.add_argument(
-        "--pause",
-        type=typed(parse_duration),
-        default=default.pause,
-        metavar="D",
-        help="freeze some holders for so long, without renewal; longer than --ttl, a second holder "
-        "appears and the frozen one writes when it wakes (default 0: nobody)",
-    )
-    holder.add_argument(
-        "--pause-every",
-        type=typed(positive_int),
-        metavar="N",
-        help="freeze the first arrival and every Nth after it (default: four TTLs' worth of arrivals)",
-    )
-    holder.add_argument(
-        "--timeout",
-        type=typed(patience),
-        default=default.timeout,
-        metavar="D|none",
-        help="an arrival that is not granted so long after it was due gives up (default 5s)",
-    )
-    holder.add_argument(
-        "--fence",
-        type=typed(on_off),
-        default=default.fence,
-        metavar="on|off",
-        help="does the resource refuse stale fencing tokens? off is the unsafe baseline (default on)",
-    )
+    settings(parser.add_argument_group("what a contender does"), _HOLDER)
 
     target = parser.add_argument_group("what is tested")
-    target.add_argument(
-        "--backend",
-        choices=BACKENDS,
-        default=default.backend,
-        help="start a real server of this kind for the run (default %(default)s)",
-    )
-    target.add_argument(
-        "--url",
-        metavar="U",
-        help="use the lock server at this URL instead, e.g. redis://127.0.0.1:6379/0",
-    )
-    target.add_argument(
-        "--option",
-        dest="options",
-        action="append",
-        type=typed(option),
-        default=[],
-        metavar="NAME=VALUE",
-        help="option of the lock client, as in the URL's query, e.g. local_handoffs=0; may be repeated",
-    )
-    target.add_argument(
-        "--resource-url",
-        metavar="U",
-        help="use the fenced resource at this URL instead of starting one; --fence is then its affair",
-    )
-
+    about = "start a real server of this kind for the run (default %(default)s)"
+    url = "use the lock server at this URL instead, e.g. redis://127.0.0.1:6379/0"
+    settings(target, {"--backend": (BACKENDS, about), "--url U": (str, url)})
+    about = "option of the lock client, as in the URL's query, e.g. local_handoffs=0"
+    repeatable(target, "--option NAME=VALUE", "options", option, about)
+    about = "use the fenced resource at this URL instead of starting one; --fence is then its affair"
+    settings(target, {"--resource-url U": (str, about)})
     fault_flags.add_to(parser.add_argument_group("what is broken on purpose"))
 
     result = parser.add_argument_group("result")
-    result.add_argument(
-        "--threshold",
-        dest="thresholds",
-        action="append",
-        type=typed(lambda text: str(Threshold.parse(text))),
-        default=[],
-        metavar="EXPR",
-        help="fail with exit code 4 unless it holds: 'acquire.p99<50ms', 'failed==0', "
-        "'timed_out<1%%', 'throughput_per_s>400'; may be repeated",
+    repeatable(
+        result,
+        "--threshold EXPR",
+        "thresholds",
+        lambda text: str(Threshold.parse(text)),
+        "fail with exit code 4 unless it holds: 'acquire.p99<50ms', 'failed==0', "
+        "'timed_out<1%%', 'throughput_per_s>400'",
     )
-    result.add_argument(
-        "--junit",
-        metavar="FILE",
-        help="write checks and thresholds as a JUnit file, too; on GitHub they become annotations",
-    )
-    result.add_argument(
-        "--out",
-        default=default.out,
-        metavar="DIR",
-        help="folder for the run's own folder (default %(default)s)",
-    )
-    result.add_argument(
-        "--metrics-port",
-        type=typed(port_number),
-        metavar="P",
-        help="serve /metrics of the harness on this loopback port while the run lasts (0: a free one)",
-    )
+    settings(result, _RESULT)
     result.add_argument(
         "--live",
         nargs="?",
@@ -297,6 +179,81 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     result.add_argument(
         "--quiet", action="store_true", help="print one line: the verdict, or what is wrong, and the folder"
     )
+
+
+_LOAD: Settings = {
+    "--contenders N": (
+        fleet_size,
+        "size of the fleet: at most so many try to lock or hold at once (default %(default)s)",
+    ),
+    "--rate R": (
+        positive_rate,
+        "arrivals per second, whatever happened before: the open model (default 500)",
+    ),
+    "--duration D": (
+        parse_positive_duration,
+        "how long arrivals keep coming: 500ms, 2s, 1m (default 15s)",
+    ),
+    "--arrivals": (
+        ("constant", "poisson"),
+        "evenly spaced, or at random with the same mean rate (default %(default)s)",
+    ),
+    "--keys K": (
+        positive_int,
+        "number of locks that arrivals spread over (default %(default)s: one hot key)",
+    ),
+    "--key-distribution uniform|zipf[:S]": (
+        key_distribution,
+        "how arrivals choose among the keys (default %(default)s; zipf alone means zipf:1.1)",
+    ),
+    "--processes P": (
+        positive_int,
+        "processes that share the fleet and the arrivals (default %(default)s)",
+    ),
+    "--seed S": (whole_number, "repeats the same arrivals and keys (default %(default)s)"),
+}
+
+_HOLDER: Settings = {
+    "--kind exclusive|shared:SHARE|semaphore:N": (
+        lock_kind,
+        "take the lock alone; or a share of the arrivals as readers, who do not write; or one of N "
+        "permits (default %(default)s)",
+    ),
+    "--ttl D": (
+        parse_positive_duration,
+        "the lease: a dead holder blocks its key for so long (default 10s)",
+    ),
+    "--work D": (parse_duration, "time spent holding the lock, before the write (default 0)"),
+    "--pause D": (
+        parse_duration,
+        "freeze some holders for so long, without renewal; longer than --ttl, a second holder "
+        "appears and the frozen one writes when it wakes (default 0: nobody)",
+    ),
+    "--pause-every N": (
+        positive_int,
+        "freeze the first arrival and every Nth after it (default: four TTLs' worth of arrivals)",
+    ),
+    "--timeout D|none": (
+        patience,
+        "an arrival that is not granted so long after it was due gives up (default 5s)",
+    ),
+    "--fence on|off": (
+        on_off,
+        "does the resource refuse stale fencing tokens? off is the unsafe baseline (default on)",
+    ),
+}
+
+_RESULT: Settings = {
+    "--junit FILE": (
+        str,
+        "write checks and thresholds as a JUnit file, too; on GitHub they become annotations",
+    ),
+    "--out DIR": (str, "folder for the run's own folder (default %(default)s)"),
+    "--metrics-port P": (
+        port_number,
+        "serve /metrics of the harness on this loopback port while the run lasts (0: a free one)",
+    ),
+}
 
 
 def from_arguments(args: argparse.Namespace) -> RunConfig:

@@ -3,8 +3,7 @@
 import argparse
 import copy
 
-from harness.cli.flags import flag, positive_int
-from harness.config import RunConfig
+from harness.cli.flags import positive_int, repeatable, settings
 from harness.durations import parse_duration
 
 
@@ -12,24 +11,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A group of their own."""
     from harness.load.abort import parse_abort
 
-    default = RunConfig()
     group = parser.add_argument_group("how it is measured")
-    flag(
+    settings(
         group,
-        "--warmup",
-        parse_duration,
-        "for so long before --duration arrivals come and are judged, but count in no figure (default 0)",
-        default=default.warmup,
-        metavar="D",
-    )
-    flag(
-        group,
-        "--repeat",
-        positive_int,
-        "make so many runs one after the other, each with servers of its own, and tell mean, 95 %% interval "
-        "and range of every figure (default 1)",
-        default=default.repeat,
-        metavar="N",
+        {
+            "--warmup D": (
+                parse_duration,
+                "for so long before --duration arrivals come and are judged, but count in no figure "
+                "(default 0)",
+            ),
+            "--repeat N": (
+                positive_int,
+                "make so many runs one after the other, each with servers of its own, and tell mean, 95 %% "
+                "interval and range of every figure (default 1)",
+            ),
+        },
     )
     group.add_argument(
         "--versus",
@@ -38,19 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "compare, as in --versus '--backend redis'",
     )
     parser.set_defaults(with_more=lambda args, words: parser.parse_args(words, copy.copy(args)))
-    flag(
+    repeatable(
         group,
-        "--abort-on",
+        "--abort-on EXPR",
+        "abort_on",
         lambda text: str(parse_abort(text)),
-        "end the run, with exit code 4, as soon as it holds: 'timed_out>10%%', 'arrival_to_grant.p99>2s'; "
-        "may be repeated",
-        action="append",
-        default=[],
-        metavar="EXPR",
+        "end the run, with exit code 4, as soon as it holds: 'timed_out>10%%', 'arrival_to_grant.p99>2s'",
     )
-    group.add_argument(
-        "--stream",
-        metavar="FILE",
-        help="write the state of the run as a line of JSON twice a second; - is standard output, where "
-        "nothing else is then written",
+    about = (
+        "write the state of the run as a line of JSON twice a second; - is standard output, where nothing "
+        "else is then written"
     )
+    settings(group, {"--stream FILE": (str, about)})

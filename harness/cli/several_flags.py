@@ -2,8 +2,8 @@
 
 import argparse
 
-from harness.cli.flags import flag
-from harness.config import RunConfig, parse_stage
+from harness.cli.flags import settings
+from harness.config import parse_stage
 from harness.load.dask_fleet import parse_fleet
 
 
@@ -22,36 +22,27 @@ def share(text: str) -> tuple[int, int]:
 
 
 def add_to(group: argparse._ArgumentGroup) -> None:
-    default = RunConfig()
-    flag(
+    settings(
         group,
-        "--stages",
-        stages,
-        "rates that follow each other, instead of --rate and --duration: 500/10s,2000/30s",
-        default=default.stages,
-        metavar="R/D,…",
-    )
-    flag(
-        group,
-        "--fleet",
-        parse_fleet,
-        "spread the run over Dask workers, a share each: local:4 starts them here, tcp://host:8786 names a "
-        "scheduler (pip install 'asyncdlock[fleet]')",
-        metavar="local:N|tcp://…",
-    )
-    flag(
-        group,
-        "--share",
-        share,
-        "this is the Ith of N generators that make one run together, on the servers of --url and "
-        "--resource-url: rate, contenders and duration are those of the whole; 'merge' joins their folders",
-        default=default.share,
-        metavar="I/N",
-    )
-    flag(
-        group,
-        "--start-at",
-        float,
-        "begin at this time, in seconds since 1970, so that generators start together",
-        metavar="T",
+        {
+            "--stages R/D,…": (
+                stages,
+                "rates that follow each other, instead of --rate and --duration: 500/10s,2000/30s",
+            ),
+            "--fleet local:N|tcp://…": (
+                parse_fleet,
+                "spread the run over Dask workers, a share each: local:4 starts them here, tcp://host:8786 "
+                "names a scheduler (pip install 'asyncdlock[fleet]')",
+            ),
+            "--share I/N": (
+                share,
+                "this is the Ith of N generators that make one run together, on the servers of --url and "
+                "--resource-url: rate, contenders and duration are those of the whole; 'merge' joins their "
+                "folders",
+            ),
+            "--start-at T": (
+                float,
+                "begin at this time, in seconds since 1970, so that generators start together",
+            ),
+        },
     )

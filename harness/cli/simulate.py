@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from harness import exits
-from harness.cli.flags import flag, patience, positive_int, positive_rate
+from harness.cli.flags import flag, patience, positive_int, positive_rate, whole_number
 from harness.config import UsageError
 from harness.durations import format_duration, parse_duration, parse_positive_duration
 from harness.report.charts import Series, lines
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag(load, "--keys", positive_int, "locks that they spread over", default=default.keys, metavar="K")
     load.add_argument("--arrivals", choices=("constant", "poisson"), default=default.arrivals)
     flag(load, "--timeout", patience, "they give up after that (default none)", metavar="D|none")
-    flag(load, "--seed", int, "repeats the same outcome", default=default.seed, metavar="S")
+    flag(load, "--seed", whole_number, "repeats the same outcome", default=default.seed, metavar="S")
     lock = parser.add_argument_group("lock, network and server")
     lock.add_argument(
         "--discipline",

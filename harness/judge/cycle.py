@@ -11,9 +11,10 @@ lock is free is part of what the lock costs.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import zip_longest
 from operator import attrgetter
+from typing import Any
 
 from harness.history import Row
 
@@ -23,7 +24,7 @@ _FOR_EVER = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """The mean contended cycle of a key, in seconds."""
+    """The mean contended cycle of a key, in seconds to the nanosecond."""
 
     count: int = 0
     """How many cycles were contended."""
@@ -36,9 +37,10 @@ class Cycle:
     """Share of the run for which a wanted key was in use, mean over the keys that were wanted."""
     per_hold: float = 0.0
     """For how long one hold kept its key from others, mean over all, contended or not."""
-    release: float = 0.0
+    # Not in a summary, and so not part of what makes a cycle equal to one that was read from there.
+    release: float = field(default=0.0, compare=False)
     """The part of the hand-off until `release` returned: the next holder may know before, or after."""
-    holds: int = 0
+    holds: int = field(default=0, compare=False)
     """Of holders that were not frozen, contended or not."""
 
     @property
@@ -57,6 +59,12 @@ class Cycle:
     def served(self, offered: float) -> float:
         """Grants per second of so many offered: where most cycles were contended, one after the other."""
         return min(offered, 1.0 / self.seconds) if 2 * self.count > self.holds else offered
+
+    def to_json(self) -> dict[str, Any]:
+        """The `cycle_s` of `summary.json`."""
+        figures = asdict(self)
+        del figures["release"], figures["holds"]
+        return figures | {"ceiling_per_s": round(self.ceiling, 1)}
 
 
 def measure_cycle(rows: Sequence[Row], seconds: float, patience: float | None = None) -> Cycle:
@@ -149,18 +157,21 @@ class _Use:
 
     def cycle(self, seconds: float, keys: int) -> Cycle:
         """The means, over a run of that length with that many wanted keys."""
-        scale = max(self.count, 1) * _SECOND
         return Cycle(
             self.count,
-            self.work / scale,
-            self.write / scale,
-            self.handoff / scale,
-            self.frozen / _SECOND,
-            self.in_use / _SECOND / (max(seconds, 1e-9) * max(keys, 1)),
-            self.held / (max(self.holds, 1) * _SECOND),
-            self.release / scale,
+            _mean(self.work, self.count),
+            _mean(self.write, self.count),
+            _mean(self.handoff, self.count),
+            _mean(self.frozen, 1),
+            round(self.in_use / _SECOND / (max(seconds, 1e-9) * max(keys, 1)), 9),
+            _mean(self.held, self.holds),
+            _mean(self.release, self.count),
             self.holds,
         )
+
+
+def _mean(nanoseconds: int, count: int) -> float:
+    return round(nanoseconds / (max(count, 1) * _SECOND), 9)
 
 
 def _uses(rows: Sequence[Row], patience: float | None) -> dict[str, _Use]:

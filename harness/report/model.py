@@ -11,6 +11,7 @@ from harness.config import RunConfig
 from harness.judge.bounds import Bound
 from harness.judge.checkers.fairness import Order
 from harness.judge.checkers.result import CheckResult, Verdict
+from harness.judge.cycle import Cycle
 
 OPTIONAL = {"optional": True}
 """Metadata of a field that is left out of the document when it is `None`."""
@@ -89,20 +90,6 @@ class Backend:
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     commands: int | None = None
     commands_per_acquire: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CycleFigures:
-    """The mean contended cycle, in seconds: see `harness.judge.cycle.Cycle`."""
-
-    count: int = 0
-    work: float = 0.0
-    write: float = 0.0
-    handoff: float = 0.0
-    frozen: float = 0.0
-    utilisation: float = 0.0
-    per_hold: float = 0.0
-    ceiling_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +236,7 @@ class Summary:
     order: Order | None = None
     resource: ResourceFigures = ResourceFigures()
     backend: Backend = Backend()
-    cycle_s: CycleFigures = CycleFigures()
+    cycle_s: Cycle = field(default_factory=Cycle)
     client: Client = Client()
     bound: Bound = field(default_factory=lambda: Bound("nothing", "nothing arrived"))
     errors: Mapping[str, int] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from harness import exits
@@ -13,7 +13,7 @@ from harness.judge.bounds import advised, find_bound
 from harness.judge.checkers.fairness import order_of
 from harness.judge.checkers.registry import verdict_of
 from harness.judge.checkers.result import CheckResult
-from harness.judge.cycle import Cycle, busiest_key, measure_cycle
+from harness.judge.cycle import busiest_key, measure_cycle
 from harness.judge.thresholds import Threshold
 from harness.load.result import FleetResult
 from harness.report.certificate import certificate
@@ -22,7 +22,6 @@ from harness.report.model import (
     Arrivals,
     Backend,
     Client,
-    CycleFigures,
     FaultFigures,
     Judgement,
     MachineFigures,
@@ -98,7 +97,7 @@ def build(
             commands=fleet.commands,
             commands_per_acquire=_per(fleet.commands, _granted(history.rows)),
         ),
-        cycle_s=_cycle(cycle),
+        cycle_s=cycle,
         client=Client(
             cpu=tuple(round(share, 3) for share in fleet.cpu),
             max_loop_lag_s=round(fleet.max_loop_lag, 6),
@@ -179,12 +178,6 @@ def _resource(history: History, reported: int | None) -> ResourceFigures:
         source="replies" if log is None else "log",
         stale_rejections_reported=reported,
     )
-
-
-def _cycle(cycle: Cycle) -> CycleFigures:
-    rounded = {name: round(value, 9) for name, value in asdict(cycle).items()}
-    known = {name: rounded[name] for name in CycleFigures.__dataclass_fields__ if name in rounded}
-    return CycleFigures(**known, ceiling_per_s=round(cycle.ceiling, 1))
 
 
 def _errors(history: History) -> dict[str, int]:

@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from harness.config import RunConfig
+from harness.judge.cycle import Cycle
 from harness.report.model import Summary
 
 SUMMARY_FILE = "summary.json"
@@ -49,7 +50,7 @@ def read_summary(folder: Path) -> Summary:
 
 def to_json(value: Any) -> Any:
     """Dataclasses as objects, sequences as arrays; optional fields without a value are left out."""
-    if isinstance(value, RunConfig):
+    if isinstance(value, RunConfig | Cycle):
         return value.to_json()
     if is_dataclass(value):
         return {

@@ -162,7 +162,7 @@ async def test_closing_with_a_server_that_is_away_ends(
     locks: LockClient, server: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The drain is bounded; what could not be given back is left to its TTL."""
-    monkeypatch.setattr("asyncdlock.client._CLOSE_TIMEOUT", 0.1)
+    monkeypatch.setattr("asyncdlock._core._CLOSE_TIMEOUT", 0.1)
     handle = await locks.acquire("key")
     server.on_release = never
     async with asyncio.timeout(30.0):
@@ -221,7 +221,7 @@ async def test_closing_goes_on_for_as_long_as_something_is_given_back(
     server: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What takes longer than the time-out in all is not left to its TTL while it gets done."""
-    monkeypatch.setattr("asyncdlock.client._CLOSE_TIMEOUT", 1.0)
+    monkeypatch.setattr("asyncdlock._core._CLOSE_TIMEOUT", 1.0)
     monkeypatch.setattr("asyncdlock._cleanup._WORKERS", 1)
     locks = LockClient(server)
     handles = [await locks.acquire(f"key {n}", ttl=600.0) for n in range(15)]

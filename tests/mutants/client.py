@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
-_CLIENT, _GRANTS = "asyncdlock/client.py", "asyncdlock/_grants.py"
+_CLIENT, _CORE, _GRANTS = "asyncdlock/client.py", "asyncdlock/_core.py", "asyncdlock/_grants.py"
 _HOLD, _HOLDING, _HANDLE = "asyncdlock/_hold.py", "asyncdlock/_holding.py", "asyncdlock/handle.py"
 _WATCHDOG = "asyncdlock/_watchdog.py"
 _QUEUE, _PLACE = "asyncdlock/_local_queue.py", "asyncdlock/_local_place.py"
@@ -149,14 +149,14 @@ MUTANTS = [
     ),
     Mutant(
         "client: what may have won is not given back",
-        _CLIENT,
-        '        if not getattr(error, "definite", False):\n            self._core.cleanup.give_back(claim)\n',
+        _CORE,
+        '        if not getattr(error, "definite", False):\n            self.cleanup.give_back(claim)\n',
         "",
         _OF_CLIENT + "test_a_call_that_may_have_won_is_given_back",
     ),
     Mutant(
         "client: what certainly failed is given back",
-        _CLIENT,
+        _CORE,
         '        if not getattr(error, "definite", False):\n',
         "        if True:\n",
         _OF_CLIENT + "test_a_call_that_certainly_failed_is_not_given_back",

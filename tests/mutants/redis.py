@@ -230,8 +230,8 @@ MUTANTS = [
     Mutant(
         "redis: a grant counts from its reply",
         _HERE + "spin.py",
-        "return new_grant((claim, last_fence - reserve, sent + validity(claim.ttl), reserve))",
-        "return new_grant((claim, last_fence - reserve, time.monotonic() + validity(claim.ttl), reserve))",
+        "return new_grant((claim, last_fence - reserve, sent + validity(ttl), reserve))",
+        "return new_grant((claim, last_fence - reserve, time.monotonic() + validity(ttl), reserve))",
         "tests/faults/test_lease_clock.py::test_a_grant_counts_from_its_request[redis-acquire]",
     ),
     Mutant(
