@@ -20,7 +20,7 @@ from asyncdlock._core import Core, OnLost
 from asyncdlock._deadlines import Deadlines
 from asyncdlock._grants import Grants, Verb
 from asyncdlock._hold import Hold
-from asyncdlock._holding import Holding, caller
+from asyncdlock._holding import CLOSED, Holding, caller
 from asyncdlock._operating import Operating, default_label
 from asyncdlock.backend import Backend, Inspectable
 from asyncdlock.errors import AcquireTimeout, LockError
@@ -250,7 +250,7 @@ class LockClient(Kinds, Operating):
             await self._callers.interrupt(_CLOSE_TIMEOUT)
             self._deadlines.close()
             for number, holding in enumerate(core.watchdog.watched(), start=1):
-                holding.lose("its client was closed")
+                holding.lose(CLOSED)
                 core.cleanup.give_back(holding.grant.claim)
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)
