@@ -304,10 +304,10 @@ MUTANTS = [
         _EVERY_ORDER + "[hand_off]",
     ),
     Mutant(
-        "interleavings: a claim that failed is not watched",
+        "interleavings: a release does not pass the turn",
         _QUEUE,
-        "        place.doubtful = True\n        place.expires_at = time.monotonic() + claim.ttl\n",
-        "        place.doubtful = True\n",
+        "        self._pass_turn(claim.key, place)\n        return await self._leave(claim.owner, remote)\n",
+        "        return await self._leave(claim.owner, remote)\n",
         _EVERY_ORDER + "[two_processes]",
     ),
     Mutant(

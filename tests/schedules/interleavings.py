@@ -2,7 +2,8 @@
 
 At each step one alternative is chosen: the callback that runs next, or that a task is cancelled now, or that
 the clock moves on while everything stands still; and for each request whether it is answered, or lost with
-its connection before or after it was carried out. The first alternative is what an idle machine and network do.
+its connection before or after it was carried out.
+The first alternative is what an idle machine and network do.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """An event loop on virtual time, whose next callback is chosen from outside.
 
 Nothing waits: when no callback is ready the clock moves to the next timer. The library reads
-`time.monotonic`, so `virtual_time` puts the loop's clock in its place, and random numbers are the same each time.
+`time.monotonic`, so `virtual_time` puts the loop's clock in its place, and random numbers are the same
+each time.
 """
 
 import asyncio
