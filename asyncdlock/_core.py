@@ -8,6 +8,7 @@ from asyncdlock import _process
 from asyncdlock._callers import Callers, Task
 from asyncdlock._cleanup import Cleanup
 from asyncdlock._deadlines import Deadlines
+from asyncdlock._holding import CLOSED
 from asyncdlock._local_queue import LocalQueue
 from asyncdlock._thread_backend import ThreadBackend, ThreadWatchdog
 from asyncdlock._watchdog import Watchdog
@@ -118,7 +119,7 @@ class Core:
             await self.callers.interrupt(_CLOSE_TIMEOUT)
             self.deadlines.close()
             for number, holding in enumerate(self.watchdog.watched(), start=1):
-                holding.lose("its client was closed")
+                holding.lose(CLOSED)
                 self.cleanup.give_back(holding.grant.claim)
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)

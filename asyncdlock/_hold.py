@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 
 from asyncdlock._deadman import Deadman
-from asyncdlock._holding import HELD, RAN_OUT
+from asyncdlock._holding import CLOSED, HELD, RAN_OUT
 from asyncdlock.errors import BackendError, LockError
 from asyncdlock.handle import Handle
 
@@ -81,6 +81,9 @@ class Hold:
 async def give_back(handle: Handle) -> bool:
     """Give the lock back; `False` when the body ran, for a part, without it."""
     holding = handle._holding
+    if holding.core.closed:
+        # Whoever closes ends the waits first, and then would say so: a release would be refused meanwhile.
+        holding.lose(CLOSED)
     if holding.state is not HELD:
         # Lost, or released by the body itself, perhaps in vain.
         if not holding.was_released:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from asyncdlock._deadman import Deadman
 
 RAN_OUT = "its lease ran out before it was renewed"
+CLOSED = "its client was closed"
 NOT_OWNED = "the server says that it is owned by another or expired"
 
 

@@ -11,6 +11,7 @@ _OF_WATCHDOG = "tests/core/test_watchdog.py::"
 _OF_QUEUE = "tests/core/test_local_queue.py::"
 _OF_CLIENT = "tests/core/test_client.py::"
 _OF_HOLD = "tests/contract/test_hold.py::"
+_EVERY_ORDER = "tests/schedules/test_interleavings.py::test_every_interleaving_holds"
 
 MUTANTS = [
     Mutant(
@@ -294,5 +295,26 @@ MUTANTS = [
         "            self._end_lease(claim.key, place)\n",
         "        return\n",
         _OF_QUEUE + "test_a_lease_left_to_run_out_leaves_nothing_behind",
+    ),
+    Mutant(
+        "interleavings: a cancelled release is not repeated",
+        _HANDLE,
+        "            holding.left(owned=True)\n            core.cleanup.give_back(claim)\n",
+        "            holding.left(owned=True)\n",
+        _EVERY_ORDER + "[hand_off]",
+    ),
+    Mutant(
+        "interleavings: a release does not pass the turn",
+        _QUEUE,
+        "        self._pass_turn(claim.key, place)\n        return await self._leave(claim.owner, remote)\n",
+        "        return await self._leave(claim.owner, remote)\n",
+        _EVERY_ORDER + "[two_processes]",
+    ),
+    Mutant(
+        "interleavings: a body that ends while its client closes asks for a release",
+        _HOLD,
+        "        holding.lose(CLOSED)\n",
+        "        pass\n",
+        _EVERY_ORDER + "[closing]",
     ),
 ]

@@ -1,0 +1,1 @@
+"""The client on virtual time, in every order of its callbacks."""
