@@ -1,7 +1,7 @@
 "use strict";
 // Draws a run as the harness tells it. Every chart has one time axis: the whole run so far.
 const COLOURS = ["#54aeff", "#d29922"];
-const LANE = 56, HEAT_LEFT = 64;
+const LANE = 56, HEAT_LEFT = 64, LAST = 14, YOUNG = 50;
 const WIDTH = 640, HEIGHT = 220, LEFT = 56, BOTTOM = 24, TOP = 22;
 const bar = document.getElementById("bar");
 const state = document.getElementById("state");
@@ -66,10 +66,12 @@ function drawLanes() {
   const [context, width] = surface(canvas, keys.length * LANE);
   let drawn = 0;
   keys.forEach(([key, told], number) => {
-    const rows = [...told.past, ...told.holds].sort((a, b) => a[1] - b[1]);
+    // What has just ended is told a moment later: a hold that is as young would stand behind a gap that was none.
+    const lasting = told.holds.filter((row) => lock.at - row[1] > YOUNG || !told.past.length);
+    const rows = [...told.past.slice(-LAST), ...lasting].sort((a, b) => a[1] - b[1]);
     const top = number * LANE + 16, thick = LANE - 26;
     context.fillStyle = colour("--dim");
-    const from = rows.length ? rows[0][1] : lock.at, until = Math.max(lock.at * (told.holds.length > 0), ...rows.map((row) => row[2] ?? lock.at), from + 1);
+    const from = rows.length ? rows[0][1] : lock.at, until = Math.max(...rows.map((row) => row[2] ?? lock.at), from + 1);
     context.fillText(`${key}: ${told.waiting} waiting; ${(until - from).toFixed(until - from < 10 ? 1 : 0)} ms are shown`, 2, top - 4);
     const x = (at) => ((at - from) / (until - from)) * width;
     for (const [name, begin, end] of moments.at(-1)?.faults ?? []) {
@@ -85,7 +87,7 @@ function drawLanes() {
       const left = x(row[1]), wide = Math.max(1, x(row[2] ?? until) - left);
       context.fillStyle = colour(row[4] === 1 ? "--bad" : row[5] ? "--frozen" : place % 2 ? "--hold" : "--hold2");
       context.fillRect(left, top, wide, thick);
-      if (place && rows[place - 1][2] !== null) {
+      if (place && row[2] !== null && rows[place - 1][2] !== null) {
         context.fillStyle = colour("--doubt");
         context.fillRect(x(rows[place - 1][2]), top + thick / 2, Math.max(1, left - x(rows[place - 1][2])), 1);
       }

@@ -12,7 +12,7 @@ from typing import Any
 from harness.history.rows import Row
 
 SHOWN_KEYS = 4
-SAMPLE = 40
+SAMPLE = 20
 """Holders of a key that a report names at most: the last ones, so that hand-offs between them can be seen."""
 _WAITERS = 8
 _REFUSED = 20

@@ -35,6 +35,8 @@ async def test_the_page_follows_the_run_and_ends_with_its_verdict(tmp_path: Path
         "100",
         "--duration",
         "6s",
+        "--fault",
+        "pause:resource@1s+1s",
         "--live",
         "--out",
         str(tmp_path / "runs"),
@@ -48,6 +50,7 @@ async def test_the_page_follows_the_run_and_ends_with_its_verdict(tmp_path: Path
         assert len(lengths := await page.evaluate(_DRAWN)) == 7
         assert min(lengths) > 0, "every line has points"
         await until(page, "Number(document.getElementById('lanes').dataset.drawn) > 0")
+        await until(page, "document.querySelectorAll('svg.live rect.band').length === 4")
         await until(page, "Number(document.getElementById('heat').dataset.cells) > 0")
         assert {url for url in page.requests if not url.startswith(address)} == set(), "it loads nothing else"
         await until(page, "document.getElementById('elapsed').textContent.includes('report.html')")
