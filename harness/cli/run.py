@@ -129,7 +129,7 @@ async def _show(
                     config, command=command, status=display.status, observe=observe, interrupted=interrupted
                 )
         if live is not None:
-            live.ended(finished.summary.verdict, str(finished.folder))
+            live.ended(finished.summary.verdict, finished.folder)
     return finished
 
 

@@ -90,6 +90,8 @@ class Recorder:
         self.history = history
         self._origin_ns = origin_ns
         self._warm_up_ns = warm_up_ns
+        self.see: Callable[[list[Row]], None] | None = None
+        """Shown every batch of rows that is folded, those of the warm-up as well."""
         self._pending: deque[Row] = deque()
         self._lags: list[int] = []
         self._connections: list[int] = []
@@ -122,6 +124,8 @@ class Recorder:
             batch = [pending.popleft() for _ in range(min(_SLICE, len(pending)))]
             if self.history is not None:
                 self.history.write(batch)
+            if self.see is not None:
+                self.see(batch)
             if self._warm_up_ns:
                 batch = [row for row in batch if row.intended >= self._warm_up_ns]
             self._digest(batch)

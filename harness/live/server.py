@@ -20,6 +20,7 @@ from harness.config import RunConfig, UsageError
 from harness.durations import format_duration
 from harness.live.hosts import MISDIRECTED, REFUSAL, is_local
 from harness.load.fleet import Progress
+from harness.report.html import HTML_FILE
 from harness.report.html_page import figures, page
 
 _SCRIPT = Path(__file__).with_name("live.js")
@@ -43,6 +44,15 @@ _CHARTS = (
     ("latency", "Arrival to grant, ms", "p50 p99"),
     ("lag", "Schedule lag p99, ms: the generator's own health", "lag"),
 )
+_LOCK = """<figure><figcaption class="dim">At the lock now: its last holders, with their fences</figcaption>
+<canvas id="lanes" aria-label="who holds each key"></canvas>
+<p id="waiters" class="dim"></p>
+<p class="dim keys"><span style="background:var(--hold)"></span>holds
+<span style="background:var(--frozen)"></span>frozen on purpose
+<span style="background:var(--bad)"></span>its write was refused as stale
+<span style="background:var(--bad);opacity:.25"></span>a fault, on purpose</p></figure>
+<figure><figcaption class="dim">Arrival to grant over time: darker is more arrivals</figcaption>
+<canvas id="heat" aria-label="how long arrivals waited, over time"></canvas></figure>"""
 
 
 @web.middleware
@@ -58,6 +68,8 @@ class LivePage:
     def __init__(self, config: RunConfig) -> None:
         self._config = config
         self._past: deque[str] = deque(maxlen=_MOST_KEPT)
+        self._latest = ""
+        """What happens at the lock: of that nobody wants the past."""
         self._visitors: set[asyncio.Queue[str | None]] = set()
         self._runner: web.AppRunner | None = None
         self.url = ""
@@ -70,7 +82,7 @@ class LivePage:
         app = web.Application(middlewares=[_local_only])
         app.router.add_get("/", self._document)
         app.router.add_get("/events", self._events)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
         await runner.setup()
         try:
             site = web.TCPSite(runner, "127.0.0.1", port)
@@ -86,17 +98,23 @@ class LivePage:
 
     def progress(self, progress: Progress) -> None:
         """Tell every visitor, now or when they come."""
-        self._tell("progress", sample(progress))
+        self._past.append(self._tell("progress", sample(progress)))
+        if progress.lock is not None:
+            self._latest = self._tell("lock", {**progress.lock, "at": round(progress.elapsed * 1e3, 3)})
 
-    def ended(self, verdict: str, folder: str) -> None:
-        """The last word: what was found, and where the report is."""
-        self._tell("ended", {"verdict": verdict, "folder": folder})
+    def ended(self, verdict: str, folder: Path) -> None:
+        """The last word: what was found, where the report is, and the report itself.
 
-    def _tell(self, event: str, data: dict[str, Any]) -> None:
+        A browser follows no link from here to a file, and nobody serves this page any longer.
+        """
+        report = (folder / HTML_FILE).read_text()
+        self._past.append(self._tell("ended", {"verdict": verdict, "folder": str(folder), "report": report}))
+
+    def _tell(self, event: str, data: dict[str, Any]) -> str:
         text = f"event: {event}\ndata: {json.dumps(data)}\n\n"
-        self._past.append(text)
         for visitor in self._visitors:
             visitor.put_nowait(text)
+        return text
 
     async def aclose(self) -> None:
         """End every stream after its last event, and close the port."""
@@ -113,7 +131,7 @@ class LivePage:
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
         told: asyncio.Queue[str | None] = asyncio.Queue()
-        past = "".join(self._past)
+        past = self._latest + "".join(self._past)
         self._visitors.add(told)
         try:
             await response.prepare(request)
@@ -145,7 +163,7 @@ async def live_page(config: RunConfig) -> AsyncIterator[LivePage | None]:
         await live.aclose()
 
 
-def sample(progress: Progress) -> dict[str, float]:
+def sample(progress: Progress) -> dict[str, Any]:
     """One moment of a run as the page draws it; latencies are those of the last seconds."""
     counters = progress.counters
     moment: dict[str, float] = {
@@ -166,7 +184,13 @@ def sample(progress: Progress) -> dict[str, float]:
         distribution = progress.recent.get(latency)
         if distribution is not None and distribution.count:
             moment[name] = distribution.percentiles(percentile)[0] / 1e6
-    return {name: round(value, 3) for name, value in moment.items()}
+    return {name: round(value, 3) for name, value in moment.items()} | {
+        "waits": {} if progress.lock is None else progress.lock["waits"],
+        "faults": [
+            [fault.name, fault.at / 1e6, None if fault.until is None else fault.until / 1e6]
+            for fault in progress.faults
+        ],
+    }
 
 
 def document(config: RunConfig) -> str:
@@ -187,7 +211,7 @@ def document(config: RunConfig) -> str:
         f'<p>{html.escape(what)}</p><p class="dim"><progress id="bar" max="{config.span}" value="0">'
         '</progress> <span id="elapsed">0 s</span></p>'
         + figures((name, label, "–", "") for name, label in _FIGURES)
-        + f'<div class="charts">{pictures}</div>'
+        + f'<div class="lock">{_LOCK}</div><div class="charts">{pictures}</div>'
         + f"<script>\n{_SCRIPT.read_text()}</script>"
     )
     return page(f"{config.label}: a run as it happens", body)

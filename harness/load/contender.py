@@ -12,6 +12,7 @@ from asyncdlock.client import LockClient
 from asyncdlock.handle import Handle
 from harness.history import Outcome, Row
 from harness.history.rows import body_of
+from harness.live.watch import LockWatch
 from harness.load.clock import now
 from harness.load.freezes import Freezes
 from harness.load.kinds import Kind
@@ -92,6 +93,8 @@ class Contenders:
         self._observe_connection = observe_connection
         self.arrivals: Arrivals = _NoArrivals()
         """Asked at each step of a contender for what is due."""
+        self.watch: LockWatch | None = None
+        """Told of who comes and goes, for a live page."""
         self.waiting = 0
         """Calls of `acquire` that have not returned."""
 
@@ -101,6 +104,8 @@ class Contenders:
         if at >= self.arrivals.due:
             self.arrivals.admit()
         row = Row(number, self._process, contender, self._key_of(number), due, dispatched=at - self._start)
+        if self.watch is not None:
+            self.watch.begin(row)
         try:
             handle = await self._acquire(row, at)
             if handle is not None:
@@ -114,6 +119,8 @@ class Contenders:
         finally:
             if row.paused and row.granted is None:
                 self._freezes.spare(row)
+            if self.watch is not None:
+                self.watch.end(row)
             self._record(row)
 
     def give_up(self, number: int, due: int, outcome: Outcome) -> None:

@@ -13,6 +13,7 @@ from harness.config import RunConfig, UsageError
 from harness.history import Fault
 from harness.history.distribution import Distribution
 from harness.history.recorder import Counters, Recording
+from harness.live import watch
 from harness.live.exposition import Exported
 from harness.load.clock import now
 from harness.load.member import history_part, recording_part
@@ -40,6 +41,10 @@ class Progress:
     recent: dict[str, Distribution] = field(default_factory=dict)
     """Each latency over the last few seconds."""
     metrics: Sequence[Exported] = ()
+    lock: Mapping[str, Any] | None = None
+    """What happens at the lock, for a live page: see `harness.live.watch`."""
+    faults: Sequence[Fault] = ()
+    """What was broken on purpose so far."""
 
 
 class Fleet:
@@ -242,4 +247,6 @@ def _combined(parts: Sequence[Mapping[str, Any]]) -> Progress:
         for name, text in part["recent"].items():
             whole.recent.setdefault(name, Distribution()).merge(Distribution.from_text(text))
     whole.metrics = [part["metrics"] for part in parts if "metrics" in part]
+    told = [part["lock"] for part in parts if "lock" in part]
+    whole.lock = watch.merged(told) if told else None
     return whole

@@ -33,6 +33,7 @@ from harness.history import HistoryWriter, Row
 from harness.history.recorder import Recorder
 from harness.history.rows import BODY
 from harness.live import exposition
+from harness.live.watch import LockWatch, shown_keys
 from harness.load import pacer
 from harness.load.background import background
 from harness.load.clock import now
@@ -98,6 +99,9 @@ class Member:
         sections = Sections(self.writer.connections)
         freezes = Freezes(self.freezes, self.process, config.all_processes)
         contenders = self._contenders(recorder, start, sections, freezes)
+        if config.live is not None:
+            contenders.watch = LockWatch(shown_keys(config.keys))
+            recorder.see = contenders.watch.see
         runner = Runner(
             contenders.serve,
             contenders.give_up,
@@ -199,6 +203,8 @@ class Member:
             }
             if self.config.metrics_port is not None:
                 progress["metrics"] = exposition.export()
+            if contenders.watch is not None:
+                progress["lock"] = contenders.watch.report()
             _say(progress=progress)
 
 

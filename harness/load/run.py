@@ -95,6 +95,7 @@ async def run_load(
             start_at = await agree() if agree is not None else config.start_at
 
             def look(progress: Progress) -> None:
+                progress.faults = disturbance.faults
                 observe(progress)
                 if rules.look(progress):
                     fleet.stop()
