@@ -4,6 +4,9 @@ Read, compare, and write on condition that nobody wrote in between (`If-Match`, 
 object that does not exist yet): the store decides, and a writer that was overtaken looks again. Some stores
 that call themselves compatible ignore the condition and answer 200: `probe` finds out, and `FencedS3` asks it
 before its first write.
+
+Most stores derive the ETag from the body alone. A value that comes back under a later fence would then look like
+the one that a delayed writer had read, and let it in; so the body ends with a line that names its fence.
 """
 
 import asyncio
@@ -13,10 +16,9 @@ from typing import Any, NamedTuple
 
 from asyncdlock.errors import LockError, StaleFence
 from asyncdlock.fencing._check import check_fence, written_before
+from asyncdlock.fencing._objects import Found, Objects
 
-_FENCE, _SEQ, _DIGEST = "asyncdlock-fence", "asyncdlock-seq", "asyncdlock-sha256"
-_LOST_RACE = ("412", "PreconditionFailed", "409", "ConditionalRequestConflict")
-_MISSING = ("404", "NoSuchKey", "NotFound")
+_FENCE, _SEQ, _DIGEST, _SIZE = "asyncdlock-fence", "asyncdlock-seq", "asyncdlock-sha256", "asyncdlock-size"
 
 
 class UnfitStore(LockError):
@@ -39,11 +41,15 @@ class FencedS3:
     `client` is an S3 client of aiobotocore or aioboto3 and stays the caller's. What it raises comes out as it
     is; after a lost reply the write may have happened, and repeating it with the same fence and `seq` is
     safe.
+
+    A stored object is the body and a last line of the guard's; its metadata `asyncdlock-size` tells other readers
+    how many bytes are the body.
     """
 
     def __init__(self, client: Any, bucket: str) -> None:
         self._client = client
         self._bucket = bucket
+        self._objects = Objects(client, bucket)
         self._fit: asyncio.Future[None] | None = None
 
     async def put(self, key: str, body: bytes, *, fence: int, seq: int = 0) -> None:
@@ -58,25 +64,15 @@ class FencedS3:
         """
         check_fence(fence, seq)
         digest = hashlib.sha256(body).hexdigest()
+        metadata = {_FENCE: str(fence), _SEQ: str(seq), _DIGEST: digest, _SIZE: str(len(body))}
+        stamp = f"\nasyncdlock fence={fence} seq={seq} sha256={digest}\n".encode()
         await self._check_fit()
         while True:
-            found = await self._head(key)
+            found = _mark(await self._objects.head(key))
             if found[:3] == (fence, seq, digest):
                 return  # our own write, whose reply was lost
             _check_order(key, found, fence, seq)
-            condition = {"IfNoneMatch": "*"} if found.etag is None else {"IfMatch": found.etag}
-            try:
-                await self._client.put_object(
-                    Bucket=self._bucket,
-                    Key=key,
-                    Body=body,
-                    Metadata={_FENCE: str(fence), _SEQ: str(seq), _DIGEST: digest},
-                    **condition,
-                )
-            except Exception as error:
-                if _code(error) not in _LOST_RACE:
-                    raise
-            else:
+            if await self._objects.replace(key, body + stamp, etag=found.etag, metadata=metadata):
                 return
 
     async def get(self, key: str, *, fence: int | None = None) -> FencedObject:
@@ -88,28 +84,16 @@ class FencedS3:
 
         :raises StaleFence: a later holder has written.
         """
-        try:
-            found = await self._client.get_object(Bucket=self._bucket, Key=key)
-        except Exception as error:
-            if _code(error) in _MISSING:
-                return FencedObject(None, 0, None)
-            raise
-        async with found["Body"] as stream:
-            body = await stream.read()
-        mark = _mark(found)
         if fence is not None:
             check_fence(fence)
-            if mark.fence > fence:
-                raise StaleFence(key, seen=mark.fence, got=fence)
-        return FencedObject(body, mark.fence, found["ETag"])
-
-    async def _head(self, key: str) -> "_Mark":
-        try:
-            return _mark(await self._client.head_object(Bucket=self._bucket, Key=key))
-        except Exception as error:
-            if _code(error) in _MISSING:
-                return _Mark(0, -1, "", None)
-            raise
+        found = await self._objects.get(key)
+        if found is None:
+            return FencedObject(None, 0, None)
+        mark = _mark(found)
+        if fence is not None and mark.fence > fence:
+            raise StaleFence(key, seen=mark.fence, got=fence)
+        size = int(found.metadata.get(_SIZE, len(found.body)))
+        return FencedObject(found.body[:size], mark.fence, found.etag)
 
     async def _check_fit(self) -> None:
         if self._fit is None or (self._fit.done() and (self._fit.cancelled() or self._fit.exception())):
@@ -123,42 +107,33 @@ async def probe(client: Any, bucket: str, *, prefix: str = "asyncdlock-probe/") 
     :raises UnfitStore: it does not.
     """
     key = f"{prefix}{uuid.uuid4()}"
-
-    async def write(body: bytes, **condition: str) -> str | None:
-        try:
-            reply = await client.put_object(Bucket=bucket, Key=key, Body=body, **condition)
-        except Exception as error:
-            if _code(error) in _LOST_RACE:
-                return None
-            raise
-        return str(reply["ETag"])
-
+    objects = Objects(client, bucket)
     try:
-        first = await write(b"first", IfNoneMatch="*")
+        first = await objects.replace(key, b"first", etag=None)
         if first is None:
             raise UnfitStore("the store refuses a conditional write of an object that does not exist")
-        if await write(b"second", IfNoneMatch="*") is not None:
+        if await objects.replace(key, b"second", etag=None) is not None:
             raise UnfitStore("the store ignores If-None-Match: two writers could both create an object")
-        second = await write(b"third", IfMatch=first)
-        if second is None:
+        if await objects.replace(key, b"third", etag=first) is None:
             raise UnfitStore("the store refuses If-Match with the right ETag")
-        if await write(b"fourth", IfMatch=first) is not None:
+        if await objects.replace(key, b"fourth", etag=first) is not None:
             raise UnfitStore("the store ignores If-Match: a stale writer could overwrite a newer one")
     finally:
-        await client.delete_object(Bucket=bucket, Key=key)
+        await objects.delete(key)
 
 
 class _Mark(NamedTuple):
-    fence: int
-    seq: int
-    digest: str
-    etag: str | None
+    fence: int = 0
+    seq: int = -1
+    digest: str = ""
+    etag: str | None = None
 
 
-def _mark(reply: Any) -> _Mark:
-    metadata = {name.lower(): value for name, value in reply.get("Metadata", {}).items()}
-    fence, seq = int(metadata.get(_FENCE, 0)), int(metadata.get(_SEQ, -1))
-    return _Mark(fence, seq, metadata.get(_DIGEST, ""), reply["ETag"])
+def _mark(found: Found | None) -> _Mark:
+    if found is None:
+        return _Mark()
+    told = found.metadata
+    return _Mark(int(told.get(_FENCE, 0)), int(told.get(_SEQ, -1)), told.get(_DIGEST, ""), found.etag)
 
 
 def _check_order(key: str, found: _Mark, fence: int, seq: int) -> None:
@@ -166,9 +141,3 @@ def _check_order(key: str, found: _Mark, fence: int, seq: int) -> None:
         raise StaleFence(key, seen=found.fence, got=fence)
     if found.fence == fence and found.seq >= seq:
         raise written_before(key, fence, found.seq)
-
-
-def _code(error: BaseException) -> str:
-    """The code of a botocore ClientError, or nothing: aiobotocore is not needed to import this module."""
-    response = getattr(error, "response", None)
-    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""

@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--store",
         default="sqlite:resource.db",
         metavar="STORE",
-        help="memory, sqlite:PATH, sqlite:PATH?sync=full or postgres:DSN (default: %(default)s)",
+        help="memory, sqlite:PATH, sqlite:PATH?sync=full, postgres:DSN, s3://BUCKET/PREFIX or "
+        "s3:https://HOST:PORT/BUCKET/PREFIX (default: %(default)s)",
     )
     parser.add_argument(
         "--fence",
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=None,
         metavar="N",
-        help="keep the newest N rows of the log (default: 1000000, and 200000 in memory)",
+        help="keep the newest N rows of the log (default: 1000000; in memory, and on s3, 200000)",
     )
     parser.add_argument(
         "--log-age",

@@ -4,7 +4,7 @@ The lock is a hint; this is the part that decides. It runs in a process of its o
 lock server: a token is all that it is told.
 
     decision.py   the safety argument, pure
-    store.py      what keeps marks and values; memory.py, sqlite.py, postgres.py
+    store.py      what keeps marks and values; memory.py, sqlite.py, postgres.py, s3.py
     service.py    HTTP; requests.py reads it, answers.py writes it, connections.py and limits.py bound it
     client.py     the one client, on wire.py: contenders write with it, judges read; reply.py is what it hears
     command.py    `python -m harness resource`

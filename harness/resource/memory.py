@@ -1,11 +1,7 @@
 """The store that forgets: everything in this process, nothing on disk."""
 
-from collections import deque
 from collections.abc import AsyncIterator
-from itertools import islice
-from typing import Any
 
-from harness.load.clock import now
 from harness.resource.decision import (
     READ,
     Fencing,
@@ -18,12 +14,8 @@ from harness.resource.decision import (
     lowered,
     raised,
 )
-from harness.resource.store import LOG_PAGE, Found, LogRow, Retention, StoreError, Written, log_row
-
-LOG_ROWS = 200_000
-"""Kept unless told otherwise: about 500 bytes each."""
-
-_DECIDED = LogRow._fields.index("decided")
+from harness.resource.recent_log import RecentLog
+from harness.resource.store import Found, LogRow, Retention, StoreError, Written
 
 
 class MemoryStore:
@@ -31,11 +23,8 @@ class MemoryStore:
 
     def __init__(self, fencing: Fencing, *, log: bool, retention: Retention) -> None:
         self._fencing = fencing
-        self._most_age = int(retention.age * 1e9)
         self._keys: dict[str, tuple[State, bytes | None]] = {}
-        # Plain tuples: the garbage collector stops looking at them, unlike at named ones.
-        self._log: deque[tuple[Any, ...]] | None = deque(maxlen=retention.rows or LOG_ROWS) if log else None
-        self._decided = 0
+        self._log = RecentLog(retention) if log else None
 
     async def write(self, write: Write) -> Written:
         before, _ = self._keys.get(write.key, _NEVER_WRITTEN)
@@ -45,11 +34,7 @@ class MemoryStore:
         certain = outcome is not Outcome.STALE or is_remembered(before, write)
         written = Written(outcome, before.mark, after.version, certain)
         if self._log is not None:
-            self._decided += 1
-            self._log.append(tuple(log_row(self._decided, write, written)))
-            oldest = now() - self._most_age
-            while len(self._log) > 1 and self._log[0][_DECIDED] < oldest:
-                self._log.popleft()
+            self._log.append(write, written)
         return written
 
     async def read(self, key: str, token: int) -> Found:
@@ -68,16 +53,12 @@ class MemoryStore:
         return state.mark
 
     async def log(self, after: int) -> AsyncIterator[list[LogRow]]:
-        while self._log:
-            skipped = max(0, after + 1 - self._log[0][0])
-            page = [LogRow(*row) for row in islice(self._log, skipped, skipped + LOG_PAGE)]
-            if not page:
-                return
-            yield page
-            after = page[-1].seq
+        if self._log is not None:
+            for page in self._log.pages(after):
+                yield page
 
     async def log_from(self) -> int:
-        return self._log[0][0] if self._log else self._decided + 1
+        return 1 if self._log is None else self._log.begins
 
     async def check(self) -> None:
         """Always well."""

@@ -126,19 +126,19 @@ class Store(Protocol):
     async def aclose(self) -> None: ...
 
 
-_KINDS = ("memory", "sqlite", "postgres")
+_KINDS = ("memory", "sqlite", "postgres", "s3")
 
 
 async def open_store(url: str, fencing: Fencing, *, log: bool, retention: Retention | None = None) -> Store:
-    """The store for `memory`, `sqlite:PATH[?sync=full]` or `postgres:DSN`, keeping a `log` or none.
+    """The store for `memory`, `sqlite:PATH[?sync=full]`, `postgres:DSN` or `s3:URL`, keeping a `log` or none.
 
     :raises StoreError: no such store, or it cannot be opened.
     """
     kind, _, rest = url.partition(":")
     if kind not in _KINDS:
-        raise StoreError(f"{redact(url)!r} is no store: use memory, sqlite:PATH or postgres:DSN")
+        raise StoreError(f"{redact(url)!r} is no store: use memory, sqlite:PATH, postgres:DSN or s3:URL")
     try:
-        # Loaded on demand: only `postgres` needs a client library.
+        # Loaded on demand: some need a client library.
         module = importlib.import_module(f"harness.resource.{kind}")
     except ModuleNotFoundError as missing:
         raise StoreError(

@@ -48,6 +48,12 @@ class S3Node(Server):
         """The endpoint for an S3 client."""
         return f"http://{self.address}"
 
+    async def create_bucket(self, name: str) -> None:
+        """:raises OSError: it cannot be made."""
+        status = await self._status(f"PUT /{name}")
+        if b" 200 " not in status:
+            raise OSError(f"no bucket {name}: {status.decode().strip()}")
+
     def _command(self) -> list[str]:
         return [
             str(self._program),
@@ -63,11 +69,15 @@ class S3Node(Server):
         ]
 
     async def _answers(self) -> bool:
+        # Only the filer behind it can answer this one.
+        return b" 200 " in await self._status("GET /healthz")
+
+    async def _status(self, request: str) -> bytes:
         reader, writer = await asyncio.open_connection(self.host, self.port)
         try:
-            # Only the filer behind it can answer this one.
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            return b" 200 " in await reader.readline()
+            words = f"{request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            writer.write(words.encode())
+            return await reader.readline()
         finally:
             writer.close()
 

@@ -105,6 +105,36 @@ async def test_writers_at_once_never_let_the_object_run_backwards(client: Any, k
     assert all(later >= earlier for earlier, later in pairwise(seen))
 
 
+async def test_a_value_that_comes_back_does_not_let_a_delayed_writer_in(client: Any, key: str) -> None:
+    """The same bytes under a later fence are another object: its ETag differs, though most are made of bytes."""
+
+    class Delayed:
+        """The client of a holder whose write is on its way while a later one puts back what it had found."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(client, name)
+
+        async def put_object(self, **request: Any) -> Any:
+            if request["Key"] == key:
+                await FencedS3(client, BUCKET).put(key, b"balance 10", fence=7)
+            return await client.put_object(**request)
+
+    await FencedS3(client, BUCKET).put(key, b"balance 10", fence=3)
+    with pytest.raises(StaleFence) as refused:
+        await FencedS3(Delayed(), BUCKET).put(key, b"late", fence=5)
+    assert (refused.value.seen, refused.value.got) == (7, 5)
+    assert (await FencedS3(client, BUCKET).get(key))[:2] == (b"balance 10", 7)
+
+
+async def test_other_readers_are_told_where_the_value_ends(client: Any, key: str) -> None:
+    await FencedS3(client, BUCKET).put(key, b"plain", fence=3)
+    head = await client.head_object(Bucket=BUCKET, Key=key)
+    last = int(head["Metadata"]["asyncdlock-size"]) - 1
+    part = await client.get_object(Bucket=BUCKET, Key=key, Range=f"bytes=0-{last}")
+    async with part["Body"] as stream:
+        assert await stream.read() == b"plain"
+
+
 async def test_a_store_that_honours_conditions_passes_the_probe_and_keeps_nothing_of_it(client: Any) -> None:
     await probe(client, BUCKET)
     listed = await client.list_objects_v2(Bucket=BUCKET, Prefix="asyncdlock-probe/")

@@ -14,9 +14,10 @@ import pytest
 from harness import servers
 from harness.resource import ResourceProcess
 from harness.resource.client import ResourceClient
+from harness.servers.s3_node import S3Node
 
 STORES = ("memory", "sqlite", "sqlite-full", "postgres")
-HTTP_STORES = ("memory", "sqlite", "postgres")
+HTTP_STORES = ("memory", "sqlite", "postgres", "s3")
 
 
 S = TypeVar("S", bound=servers.Server)
@@ -54,6 +55,15 @@ def postgres_dsn(postgres_server: str) -> Iterator[str]:
         runner.run(_execute(dsn, f"DROP SCHEMA {schema} CASCADE"))
 
 
+@pytest.fixture(scope="session")
+def s3_bucket() -> Iterator[str]:
+    """A bucket of this session's own, as the start of a `--store`."""
+    with running(S3Node()) as node:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(node.create_bucket("values"))
+        yield f"s3:http://access:hidden@{node.address}/values"
+
+
 async def _execute(dsn: str, statement: str) -> None:
     connection = await asyncpg.connect(dsn)
     try:
@@ -63,9 +73,11 @@ async def _execute(dsn: str, statement: str) -> None:
 
 
 def store_url(name: str, folder: Path, request: pytest.FixtureRequest) -> str:
-    """The `--store` for one of `STORES`."""
+    """The `--store` for one of `STORES`, or for `s3`."""
     if name == "postgres":
         return f"postgres:{request.getfixturevalue('postgres_dsn')}"
+    if name == "s3":
+        return f"{request.getfixturevalue('s3_bucket')}/{uuid.uuid4().hex}"
     if name == "memory":
         return name
     return f"sqlite:{folder / 'resource.db'}{'?sync=full' if name == 'sqlite-full' else ''}"

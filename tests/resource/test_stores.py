@@ -56,7 +56,7 @@ async def test_random_operations_get_the_answers_of_the_reference(
 
 
 async def test_the_memory_log_drops_its_oldest_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.resource.memory.LOG_ROWS", 1000)
+    monkeypatch.setattr("harness.resource.recent_log.LOG_ROWS", 1000)
     store = await open_store("memory", Fencing.ON, log=True)
     for token in range(1, 1501):
         await store.write(Write("key", token, 0, b"", "", 0))
