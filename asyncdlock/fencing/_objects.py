@@ -1,7 +1,7 @@
 """Objects of one bucket that are replaced only if nobody has replaced them meanwhile.
 
-The condition is the ETag, and most stores derive it from the body alone: to whoever compares ETags, two objects
-that differ in their metadata only are one. So whatever a decision rests on has to be in the body.
+The condition is the ETag, and most stores derive it from the body alone: to whoever compares ETags, two
+objects that differ in their metadata only are one. So whatever a decision rests on has to be in the body.
 """
 
 from collections.abc import Mapping

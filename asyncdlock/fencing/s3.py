@@ -5,8 +5,8 @@ object that does not exist yet): the store decides, and a writer that was overta
 that call themselves compatible ignore the condition and answer 200: `probe` finds out, and `FencedS3` asks it
 before its first write.
 
-Most stores derive the ETag from the body alone. A value that comes back under a later fence would then look like
-the one that a delayed writer had read, and let it in; so the body ends with a line that names its fence.
+Most stores derive the ETag from the body alone. A value that comes back under a later fence would then look
+like the one that a delayed writer had read, and let it in; so the body ends with a line that names its fence.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ class FencedS3:
     is; after a lost reply the write may have happened, and repeating it with the same fence and `seq` is
     safe.
 
-    A stored object is the body and a last line of the guard's; its metadata `asyncdlock-size` tells other readers
-    how many bytes are the body.
+    A stored object is the body and a last line of the guard's; its metadata `asyncdlock-size` tells other
+    readers how many bytes are the body.
     """
 
     def __init__(self, client: Any, bucket: str) -> None:

@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--store",
         default="sqlite:resource.db",
         metavar="STORE",
-        help="the resource's own: sqlite:PATH, postgres:DSN or s3:URL; it may go on running (default: %(default)s)",
+        help="the resource's own: sqlite:PATH, postgres:DSN or s3:URL; it may go on running "
+        "(default: %(default)s)",
     )
 
 

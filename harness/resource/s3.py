@@ -1,11 +1,11 @@
 """An object per key that is replaced only as long as it is what the decision was made on.
 
-Any number of resources may share a prefix of a bucket: none of them decides, the condition of the PUT does. The
-ETag covers all of a key's state, since that is a line in front of the value: an object that looks the same is
-the same.
+Any number of resources may share a prefix of a bucket: none of them decides, the condition of the PUT does.
+The ETag covers all of a key's state, since that is a line in front of the value: an object that looks the
+same is the same.
 
-The log is this process's own and in its memory: S3 cannot add a row and replace an object in one step. It tells
-what it misses: its numbers begin anew with every start, and with every write that was decided elsewhere.
+The log is this process's own and in its memory: S3 cannot add a row and replace an object in one step. It
+tells what it misses: its numbers leap with every start, and with every write that was decided elsewhere.
 """
 
 import asyncio

@@ -65,6 +65,10 @@ class S3Node(Server):
             f"-s3.port={self.port}",
             "-master.volumeSizeLimitMB=64",
             "-volume.max=20",
+            "-master.telemetry=false",
+            # Listeners beside S3 with ports of their own: two servers could not run side by side.
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
             *(f"-{name}={port}" for name, port in self._ports.items()),
         ]
 
