@@ -11,7 +11,7 @@ _LOST_RACE = ("412", "PreconditionFailed", "409", "ConditionalRequestConflict")
 _MISSING = ("404", "NoSuchKey", "NotFound")
 
 
-class Found(NamedTuple):
+class StoredObject(NamedTuple):
     """An object as it is now."""
 
     etag: str
@@ -28,11 +28,11 @@ class Objects:
         self._client = client
         self._bucket = bucket
 
-    async def head(self, key: str) -> Found | None:
+    async def head(self, key: str) -> StoredObject | None:
         """All but the body; None: there is no such object."""
         return await self._ask(self._client.head_object, key)
 
-    async def get(self, key: str) -> Found | None:
+    async def get(self, key: str) -> StoredObject | None:
         """None: there is no such object."""
         return await self._ask(self._client.get_object, key)
 
@@ -58,7 +58,7 @@ class Objects:
     async def delete(self, key: str) -> None:
         await self._client.delete_object(Bucket=self._bucket, Key=key)
 
-    async def _ask(self, verb: Any, key: str) -> Found | None:
+    async def _ask(self, verb: Any, key: str) -> StoredObject | None:
         try:
             reply = await verb(Bucket=self._bucket, Key=key)
         except Exception as error:
@@ -70,7 +70,7 @@ class Objects:
             async with reply["Body"] as stream:
                 body = await stream.read()
         metadata = {name.lower(): value for name, value in reply.get("Metadata", {}).items()}
-        return Found(reply["ETag"], metadata, body)
+        return StoredObject(reply["ETag"], metadata, body)
 
 
 def _code(error: BaseException) -> str:

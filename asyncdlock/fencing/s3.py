@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from asyncdlock.errors import LockError, StaleFence
 from asyncdlock.fencing._check import check_fence, written_before
-from asyncdlock.fencing._objects import Found, Objects
+from asyncdlock.fencing._objects import Objects, StoredObject
 
 _FENCE, _SEQ, _DIGEST, _SIZE = "asyncdlock-fence", "asyncdlock-seq", "asyncdlock-sha256", "asyncdlock-size"
 
@@ -129,7 +129,7 @@ class _Mark(NamedTuple):
     etag: str | None = None
 
 
-def _mark(found: Found | None) -> _Mark:
+def _mark(found: StoredObject | None) -> _Mark:
     if found is None:
         return _Mark()
     told = found.metadata

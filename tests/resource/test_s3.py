@@ -12,7 +12,8 @@ import pytest
 
 from harness import resource
 from harness.resource.client import LogIncomplete, ResourceClient, Unanswered
-from harness.resource.decision import Fencing, Write
+from harness.resource.decision import Fencing, Outcome, Write
+from harness.resource.s3 import S3Store
 from harness.resource.s3_place import Place
 from harness.resource.store import Store, StoreError, open_store
 from harness.servers.s3_node import s3
@@ -83,6 +84,26 @@ async def test_64_writers_through_two_resources_never_let_the_value_run_backward
 
         await asyncio.gather(watch(), *(write(number, fence) for number, fence in enumerate(fences)))
     assert all(later >= earlier for earlier, later in pairwise(seen))
+
+
+async def test_a_write_that_is_overtaken_on_its_way_is_refused(
+    place: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Judged when the mark was 3, sent when it was 7: the bucket refuses, and the write is judged again."""
+    other = await open_store(place, Fencing.ON, log=True)
+    await store.write(Write("key", 3, 0, b"value", "", 0))
+    assert isinstance(store, S3Store)
+    send = store._objects.replace
+
+    async def late(name: str, body: bytes, *, etag: str | None) -> str | None:
+        await other.write(Write("key", 7, 0, b"value", "", 0))
+        return await send(name, body, etag=etag)
+
+    monkeypatch.setattr(store._objects, "replace", late)
+    written = await store.write(Write("key", 5, 0, b"late", "", 0))
+    assert (written.outcome, written.mark.token) == (Outcome.STALE, 7)
+    assert (await other.read("key", 0))[2:] == (7, 0, 2, b"value")
+    await other.aclose()
 
 
 @pytest.mark.faults
