@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,9 +33,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def store(place: str) -> AsyncIterator[Store]:
-    store = await open_store(place, Fencing.ON, log=True)
-    yield store
-    await store.aclose()
+    async with aclosing(await open_store(place, Fencing.ON, log=True)) as store:
+        yield store
+
+
+@pytest.fixture
+async def other(place: str, store: Store) -> AsyncIterator[Store]:
+    """Of a second resource, started after the first."""
+    async with aclosing(await open_store(place, Fencing.ON, log=True)) as store:
+        yield store
 
 
 @pytest.mark.parametrize("fencing", Fencing)
@@ -87,10 +94,9 @@ async def test_64_writers_through_two_resources_never_let_the_value_run_backward
 
 
 async def test_a_write_that_is_overtaken_on_its_way_is_refused(
-    place: str, store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Judged when the mark was 3, sent when it was 7: the bucket refuses, and the write is judged again."""
-    other = await open_store(place, Fencing.ON, log=True)
     await store.write(Write("key", 3, 0, b"value", "", 0))
     assert isinstance(store, S3Store)
     send = store._objects.replace
@@ -103,7 +109,6 @@ async def test_a_write_that_is_overtaken_on_its_way_is_refused(
     written = await store.write(Write("key", 5, 0, b"late", "", 0))
     assert (written.outcome, written.mark.token) == (Outcome.STALE, 7)
     assert (await other.read("key", 0))[2:] == (7, 0, 2, b"value")
-    await other.aclose()
 
 
 @pytest.mark.faults
@@ -165,12 +170,10 @@ async def test_what_was_answered_holds_after_kill_9_of_the_bucket() -> None:
                     await asyncio.sleep(0.1)
 
 
-async def test_a_write_that_was_decided_elsewhere_is_missed_aloud(place: str, store: Store) -> None:
+async def test_a_write_that_was_decided_elsewhere_is_missed_aloud(store: Store, other: Store) -> None:
     await store.write(Write("key", 1, 0, b"", "", 0))
     assert await store.log_from() == 1
-    other = await open_store(place, Fencing.ON, log=True)
     await other.write(Write("key", 2, 0, b"", "", 0))
-    await other.aclose()
     assert (await store.write(Write("key", 3, 0, b"", "", 0))).mark.token == 2
     assert await store.log_from() == 3
     assert [row.token for row in await rows_of(store, prefix="key")] == [3]
