@@ -54,7 +54,7 @@ def test_an_unknown_host_is_one_sentence_and_exit_2() -> None:
 @pytest.mark.parametrize(
     ("store", "complaint"),
     [
-        ("redis:x", "is no store: use memory, sqlite:PATH or postgres:DSN"),
+        ("redis:x", "is no store: use memory, sqlite:PATH, postgres:DSN or s3:URL"),
         ("memory:x", "takes no path"),
         ("sqlite:", "is no store"),
         ("sqlite:x?sync=off", "is no store"),

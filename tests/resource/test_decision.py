@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.history.rows import digest
 from harness.resource.decision import (
     READ,
     REMEMBERED,
@@ -21,7 +22,7 @@ seqs = st.integers(min_value=0, max_value=2)
 
 
 def a_write(token: int, seq: int = 0, *, body: bytes = b"", expected: int | None = None) -> Write:
-    return Write("key", token, seq, body, body.hex().zfill(32), started=0, expected=expected)
+    return Write("key", token, seq, body, digest(body), started=0, expected=expected)
 
 
 def test_a_write_needs_a_token_above_every_token_accepted_before() -> None:
