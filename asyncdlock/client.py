@@ -243,7 +243,9 @@ class LockClient(Kinds, Operating):
 
     def _readers(self) -> SharedHolders:
         if not self.capabilities.shared:
-            raise LockError(f"{self._backend.name} has no shared locks; redis-queue, etcd and zookeeper do")
+            raise LockError(
+                f"{self._backend.name} has no shared locks; redis-queue, etcd, zookeeper and postgres do"
+            )
         return SharedHolders(self, 0)
 
     def _claim(

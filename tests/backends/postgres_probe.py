@@ -20,10 +20,12 @@ async def database(url: str) -> AsyncIterator[Any]:
 async def claims(url: str, key: str) -> list[str]:
     """Who holds the lock, then who waits for it."""
     async with database(url) as connection:
-        if await connection.fetchval("SELECT to_regclass('asyncdlock.waiters')") is None:
+        if await connection.fetchval("SELECT to_regclass('asyncdlock.holders')") is None:
             return []
         question = """
-            SELECT owner FROM asyncdlock.locks WHERE key = $1 AND expires_at > clock_timestamp()
+            SELECT owner FROM asyncdlock.locks
+                WHERE key = $1 AND owner <> 'asyncdlock:shared' AND expires_at > clock_timestamp()
+            UNION ALL (SELECT owner FROM asyncdlock.holders WHERE key = $1 ORDER BY fence)
             UNION ALL (SELECT owner FROM asyncdlock.waiters WHERE key = $1 ORDER BY place)
         """
         return [row["owner"] for row in await connection.fetch(question, key)]

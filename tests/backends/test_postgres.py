@@ -303,7 +303,7 @@ async def test_a_schema_of_ones_own(url: str, key: str) -> None:
                 tables = await connection.fetch(
                     "SELECT tablename FROM pg_tables WHERE schemaname = $1 ORDER BY 1", name
                 )
-    assert [row["tablename"] for row in tables] == ["locks", "waiters"]
+    assert [row["tablename"] for row in tables] == ["holders", "locks", "waiters"]
     assert '"our ""locks""; --".locks' in sql("--schema", name)
 
 

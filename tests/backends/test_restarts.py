@@ -135,7 +135,6 @@ async def test_a_lease_survives_a_restart_and_those_who_wait_keep_waiting(
     assert await server.left(key) == []
 
 
-@pytest.mark.parametrize("server", ["etcd", "zookeeper"], indirect=True)
 async def test_readers_and_permits_survive_a_restart(server: Restartable, key: str) -> None:
     """The writer behind the readers and the third of two permits go on waiting, and are served in the end."""
     async with connect(server.url) as one, connect(server.url) as two:

@@ -18,7 +18,7 @@ async def test_what_a_backend_cannot_do_is_refused(locks: asyncdlock.LockClient,
     if not can.semaphore:
         with pytest.raises(asyncdlock.LockError, match="has no semaphores"):
             locks.semaphore(key, permits=2)
-    assert can.shared == can.semaphore == (locks._backend.name not in ("redis", "redlock", "postgres"))
+    assert can.shared == can.semaphore == (locks._backend.name not in ("redis", "redlock"))
 
 
 async def test_bad_numbers_of_permits_are_refused(locks: asyncdlock.LockClient, key: str) -> None:

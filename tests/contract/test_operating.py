@@ -12,9 +12,9 @@ from asyncdlock._inside import backend_of
 from tests.contract.cases import Case
 from tests.contract.fixtures import Connect, until
 
-KNOWS_LEASES = ("memory", "redis", "redis-queue", "redlock", "etcd")
-KNOWS_TIMES = ("memory", "redis", "redis-queue", "redlock")
-KNOWS_WAITERS = ("memory", "redis-queue", "etcd", "zookeeper")
+KNOWS_LEASES = ("memory", "redis", "redis-queue", "redlock", "etcd", "postgres", "pgbouncer")
+KNOWS_TIMES = ("memory", "redis", "redis-queue", "redlock", "postgres", "pgbouncer")
+KNOWS_WAITERS = ("memory", "redis-queue", "etcd", "zookeeper", "postgres", "pgbouncer")
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from asyncdlock._backoff import jittered
+from asyncdlock.backends.postgres.inspection import InspectedPostgres
 from asyncdlock.backends.postgres.wire import Reply, Wire
 from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
@@ -39,7 +40,7 @@ _Waiter = asyncio.Future[tuple[int, float] | None]
 """Gets the last fence of a grant and the server's time of it, or `None`: ask again."""
 
 
-class PostgresBackend:
+class PostgresBackend(InspectedPostgres):
     """Locks in one database."""
 
     name = "postgres"
@@ -54,6 +55,9 @@ class PostgresBackend:
             interprocess=True,
             min_ttl=0.01,
             fence_floor=True,
+            shared=True,
+            semaphore=True,
+            inspection=True,
         )
         self.local_queue = settings.local_queue
         self.local_handoffs = settings.local_handoffs

@@ -7,13 +7,13 @@ _CREATION = resources.files("asyncdlock.backends.postgres").joinpath("schema.sql
 
 
 def creation(schema: str) -> str:
-    """The SQL that makes everything in `schema`; safe to run again."""
+    """The SQL that makes everything in `schema`, also out of what an earlier version made; safe to run again."""
     return _CREATION.replace("@schema@", quoted(schema))
 
 
 def run(schema: str) -> str:
     """The statement that carries out a batch of requests."""
-    return f"SELECT * FROM {quoted(schema)}.run_1($1, $2, $3, $4, $5, $6, $7, $8)"  # noqa: S608
+    return f"SELECT * FROM {quoted(schema)}.run_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"  # noqa: S608
 
 
 def quoted(name: str) -> str:
@@ -29,8 +29,9 @@ SELECT
     current_setting('fsync') AS fsync,
     current_setting('default_transaction_isolation') AS isolation,
     pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool AS read_only,
-    (SELECT relpersistence = 'p' FROM pg_class WHERE oid = to_regclass($1 || '.locks')) AS logged,
-    to_regproc($1 || '.run_1') IS NOT NULL AS created,
+    (SELECT bool_and(relpersistence = 'p') FROM pg_class
+        WHERE oid IN (to_regclass($1 || '.locks'), to_regclass($1 || '.holders'))) AS logged,
+    to_regproc($1 || '.run_2') IS NOT NULL AS created,
     extract(epoch FROM clock_timestamp())::float8 AS server_time
 """
 """What a new connection must know of its server; `$1` is the quoted schema."""

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.postgres.session import Session
 from asyncdlock.errors import BackendError, BackendUnavailable
-from asyncdlock.types import Claim
+from asyncdlock.types import Claim, SharedClaim, label_of
 
 if TYPE_CHECKING:
     from asyncdlock.backends.postgres.settings import Settings
 
 _MOST = 500  # requests in one batch: some milliseconds of the server's time
+_NOT_TWICE = ("release", "force")
 _EARLY = 0.002  # seconds by which a timer of the loop may fire before its time
 
 
@@ -33,6 +34,8 @@ class Reply(NamedTuple):
     remaining: float | None
     """Of the holder's lease, in seconds."""
     server_time: float
+    details: str | None
+    """What was asked about, as JSON."""
     sent: float
     """Before it was sent, by our monotonic clock."""
 
@@ -67,6 +70,8 @@ class Wire:
         self._session: Session | None = None
         self._closed = False
         self.commands: int = 0
+        self.label = ""
+        """What those who ask without a label of their own go by."""
 
     @property
     def pooled(self) -> bool:
@@ -127,8 +132,10 @@ class Wire:
             [_verb(request) for request in batch],
             [claim.key for claim in claims],
             [claim.owner for claim in claims],
+            [label_of(claim.owner) or self.label for claim in claims],
             [claim.ttl for claim in claims],
             [request.number for request in batch],
+            [claim.permits if isinstance(claim, SharedClaim) else None for claim in claims],
         )
         sent = time.monotonic()
         self.commands += 1
@@ -142,10 +149,10 @@ class Wire:
             if not isinstance(error, BackendUnavailable):
                 session.abort()  # the next one looks again at what the server has
             raise
-        for number, outcome, last_fence, remaining, server_time in rows:
+        for number, outcome, last_fence, remaining, server_time, details in rows:
             future = batch[number - 1].future
             if not future.done():
-                future.set_result(Reply(outcome, last_fence, remaining, server_time, sent))
+                future.set_result(Reply(outcome, last_fence, remaining, server_time, details, sent))
 
     def _fail(self, error: BackendError) -> None:
         """Nothing more for those who have waited for long enough, or for whom no repetition helps."""
@@ -171,4 +178,5 @@ class Wire:
 
 
 def _verb(request: _Request) -> str:
-    return "release again" if request.sent and request.verb == "release" else request.verb
+    """A release may have done it before, and then it must not meet the next holder, nor say that there was none."""
+    return f"{request.verb} again" if request.sent and request.verb in _NOT_TWICE else request.verb
