@@ -31,7 +31,9 @@ class Kinds:
         """
         client = _client(self)
         if not client.capabilities.semaphore:
-            raise LockError(f"{client._backend.name} has no semaphores; redis-queue, etcd, zookeeper and postgres do")
+            raise LockError(
+                f"{client._backend.name} has no semaphores; redis-queue, etcd, zookeeper and postgres do"
+            )
         return Semaphore(client, key, permits)
 
     def hold_all(

@@ -12,11 +12,15 @@ import pytest
 
 from asyncdlock import AcquireTimeout, BackendError, BackendUnavailable, LockClient, connect
 from asyncdlock.backends.postgres import from_url
+from asyncdlock.types import Claim, SharedClaim
 from harness import servers
 from harness.servers.catalogue import LockServer
 from harness.servers.tls import make_certificates
 from tests.backends.postgres_probe import claims, database
 from tests.backends.support import claim, until
+
+FIRST_VERSION = Path(__file__).with_name("postgres_schema_1.sql")
+"""What the first version made, as it was."""
 
 
 @pytest.fixture
@@ -180,6 +184,53 @@ async def test_a_lock_whose_holder_vanished_goes_to_the_first_who_waits(url: str
         assert await handle.release()
 
 
+async def test_a_repeated_request_of_a_reader_keeps_its_fence(url: str, key: str) -> None:
+    backend = from_url(url)
+    reader = SharedClaim(*claim(key))
+    first = await backend._wire.send("acquire", reader, 1)
+    again = await backend._wire.send("acquire", reader, 1)
+    assert (first.outcome, again.outcome) == ("granted", "granted")
+    assert first.last_fence == again.last_fence
+    assert await claims(url, key) == [reader.owner]
+    assert (await backend._wire.send("release", reader)).outcome == "released"
+    assert (await backend._wire.send("release again", reader)).outcome == "released"
+    await backend.aclose()
+
+
+async def test_a_writer_that_died_waiting_does_not_keep_readers_out(url: str, key: str) -> None:
+    dead = from_url(url, patience=3600.0)
+    async with connect(url) as one, connect(url) as two:
+        first = await one.acquire(key, shared=True, ttl=60.0)
+        assert (await dead._wire.send("acquire", claim(key), 1)).outcome == "waiting"
+        assert await two.try_acquire(key, shared=True) is None
+        assert dead._wire._session is not None
+        dead._wire._session.abort()
+        second = await two.acquire(key, shared=True, timeout=60.0)
+        assert first.held
+        assert await first.release()
+        assert await second.release()
+    await dead.aclose()
+
+
+@pytest.mark.parametrize("kind", [Claim, SharedClaim])
+async def test_forcing_that_is_sent_again_spares_the_next_holder(
+    url: str, key: str, kind: Callable[..., Claim]
+) -> None:
+    backend = from_url(url)
+    former, following = kind(*claim(key)), kind(*claim(key))
+    before = await backend.acquire(former)
+    seen = await backend._look(key)
+    force = Claim(key, seen.grant, 0.0)
+    assert (await backend._wire.send("force", force)).outcome == "released"
+    after = await backend.acquire(following)
+    assert after.fence > before.fence + 1
+    for verb, outcome in (("force", "lost"), ("force again", "released")):
+        assert (await backend._wire.send(verb, force)).outcome == outcome
+        assert await claims(url, key) == [following.owner]
+    assert await backend.release(following)
+    await backend.aclose()
+
+
 # What it promises
 
 
@@ -305,6 +356,46 @@ async def test_a_schema_of_ones_own(url: str, key: str) -> None:
                 )
     assert [row["tablename"] for row in tables] == ["holders", "locks", "waiters"]
     assert '"our ""locks""; --".locks' in sql("--schema", name)
+
+
+async def test_tables_of_the_version_before_are_changed_while_its_clients_go_on(
+    own: servers.PostgresNode, key: str
+) -> None:
+    """What was held and waited for stays so, and clients of both versions queue together."""
+    async with database(own.url) as connection, connect(own.url, patience=60.0) as locks:
+
+        async def old(verb: str, owner: str) -> tuple[str, int | None]:
+            question = (
+                "SELECT outcome, last_fence FROM asyncdlock.run_1"
+                "(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[600.0], ARRAY[1], 600.0, NULL, NULL)"
+            )
+            row = await connection.fetchrow(question, verb, key, owner)
+            return row["outcome"], row["last_fence"]
+
+        await connection.execute(FIRST_VERSION.read_text("utf-8").replace("@schema@", "asyncdlock"))
+        assert await old("acquire", "first") == ("granted", 1)
+        assert await old("acquire", "second") == ("waiting", None)
+
+        assert await locks.try_acquire(key) is None
+        info = await locks.inspect(key)
+        assert (info.owner, info.label, info.fence) == ("first", None, None)
+        assert [waiter.owner for waiter in info.waiters] == ["second"]
+        reader = asyncio.create_task(locks.acquire(key, shared=True, timeout=60.0))
+        await until(lambda: _queue_has(own.url, key, 3), "the reader waits")
+        assert await old("acquire", "third") == ("waiting", None)
+        assert await old("renew", "first") == ("renewed", None)
+        assert await old("release", "first") == ("released", None)
+        assert await old("acquire", "second") == ("granted", 2)
+        assert await old("release", "second") == ("released", None)
+        handle = await reader
+        assert handle.fence == 3
+        assert await old("acquire", "third") == ("waiting", None)
+        assert await handle.release()
+        assert await old("acquire", "third") == ("granted", 4)
+        assert await locks.force_release(key)
+        assert await old("renew", "third") == ("lost", None)
+        async with locks.hold(key) as last:
+            assert last.fence > 5
 
 
 async def test_tables_that_were_dropped_are_made_again(own: servers.PostgresNode, key: str) -> None:

@@ -7,7 +7,7 @@ _CREATION = resources.files("asyncdlock.backends.postgres").joinpath("schema.sql
 
 
 def creation(schema: str) -> str:
-    """The SQL that makes everything in `schema`, also out of what an earlier version made; safe to run again."""
+    """The SQL that makes everything in `schema`, out of what an earlier version made, too; safe to repeat."""
     return _CREATION.replace("@schema@", quoted(schema))
 
 

@@ -178,5 +178,5 @@ class Wire:
 
 
 def _verb(request: _Request) -> str:
-    """A release may have done it before, and then it must not meet the next holder, nor say that there was none."""
+    """With a word that a first try may have done it before: it must not answer for the next holder."""
     return f"{request.verb} again" if request.sent and request.verb in _NOT_TWICE else request.verb
