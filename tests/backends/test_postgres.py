@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -185,21 +186,23 @@ async def test_a_lock_whose_holder_vanished_goes_to_the_first_who_waits(url: str
 
 
 async def test_a_repeated_request_of_a_reader_keeps_its_fence(url: str, key: str) -> None:
-    backend = from_url(url)
-    reader = SharedClaim(*claim(key))
-    first = await backend._wire.send("acquire", reader, 1)
-    again = await backend._wire.send("acquire", reader, 1)
-    assert (first.outcome, again.outcome) == ("granted", "granted")
-    assert first.last_fence == again.last_fence
-    assert await claims(url, key) == [reader.owner]
-    assert (await backend._wire.send("release", reader)).outcome == "released"
-    assert (await backend._wire.send("release again", reader)).outcome == "released"
-    await backend.aclose()
+    async with aclosing(from_url(url)) as backend:
+        reader = SharedClaim(*claim(key))
+        first = await backend._wire.send("acquire", reader, 1)
+        again = await backend._wire.send("acquire", reader, 1)
+        assert (first.outcome, again.outcome) == ("granted", "granted")
+        assert first.last_fence == again.last_fence
+        assert await claims(url, key) == [reader.owner]
+        assert (await backend._wire.send("release", reader)).outcome == "released"
+        assert (await backend._wire.send("release again", reader)).outcome == "released"
 
 
 async def test_a_writer_that_died_waiting_does_not_keep_readers_out(url: str, key: str) -> None:
-    dead = from_url(url, patience=3600.0)
-    async with connect(url) as one, connect(url) as two:
+    async with (
+        aclosing(from_url(url, patience=3600.0)) as dead,
+        connect(url) as one,
+        connect(url) as two,
+    ):
         first = await one.acquire(key, shared=True, ttl=60.0)
         assert (await dead._wire.send("acquire", claim(key), 1)).outcome == "waiting"
         assert await two.try_acquire(key, shared=True) is None
@@ -209,26 +212,39 @@ async def test_a_writer_that_died_waiting_does_not_keep_readers_out(url: str, ke
         assert first.held
         assert await first.release()
         assert await second.release()
-    await dead.aclose()
+
+
+async def test_readers_behind_a_writer_that_gives_up_are_told(url: str, key: str) -> None:
+    """They would not ask again for an hour."""
+    async with connect(url, patience=3600.0) as one, connect(url, patience=3600.0) as two:
+        first = await one.acquire(key, shared=True, ttl=3600.0)
+        writer = asyncio.create_task(two.acquire(key, ttl=3600.0))
+        await until(lambda: _queue_has(url, key, 2), "the writer waits")
+        reader = asyncio.create_task(one.acquire(key, shared=True, ttl=3600.0))
+        await until(lambda: _queue_has(url, key, 3), "the reader waits")
+        writer.cancel()
+        second = await asyncio.wait_for(reader, 60.0)
+        assert first.held
+        assert await first.release()
+        assert await second.release()
 
 
 @pytest.mark.parametrize("kind", [Claim, SharedClaim])
 async def test_forcing_that_is_sent_again_spares_the_next_holder(
     url: str, key: str, kind: Callable[..., Claim]
 ) -> None:
-    backend = from_url(url)
-    former, following = kind(*claim(key)), kind(*claim(key))
-    before = await backend.acquire(former)
-    seen = await backend._look(key)
-    force = Claim(key, seen.grant, 0.0)
-    assert (await backend._wire.send("force", force)).outcome == "released"
-    after = await backend.acquire(following)
-    assert after.fence > before.fence + 1
-    for verb, outcome in (("force", "lost"), ("force again", "released")):
-        assert (await backend._wire.send(verb, force)).outcome == outcome
-        assert await claims(url, key) == [following.owner]
-    assert await backend.release(following)
-    await backend.aclose()
+    async with aclosing(from_url(url)) as backend:
+        former, following = kind(*claim(key)), kind(*claim(key))
+        before = await backend.acquire(former)
+        seen = await backend._look(key)
+        force = Claim(key, seen.grant, 0.0)
+        assert (await backend._wire.send("force", force)).outcome == "released"
+        after = await backend.acquire(following)
+        assert after.fence > before.fence + 1
+        for verb, outcome in (("force", "lost"), ("force again", "released")):
+            assert (await backend._wire.send(verb, force)).outcome == outcome
+            assert await claims(url, key) == [following.owner]
+        assert await backend.release(following)
 
 
 # What it promises
