@@ -163,6 +163,23 @@ async def test_a_server_that_dies_under_a_holder_is_unknown_not_lost(etcd_server
         assert await backend.release(held.claim) is True
 
 
+@pytest.mark.faults
+async def test_requests_behind_those_that_nobody_answers_fail_with_them(etcd_server: EtcdCluster) -> None:
+    """However many there are: only so many are sent at a time, and each group waits for `timeout`."""
+    backend = from_url(etcd_server.url, timeout=1.0, attempt_timeout=1.0)
+    claims = [claim(f"many:{number}", ttl=60.0) for number in range(700)]
+    await asyncio.gather(*map(backend.acquire, claims))
+    etcd_server[0].pause()
+    try:
+        failures = await asyncio.gather(*map(backend.release, claims), return_exceptions=True)
+        assert all(isinstance(failure, BackendUnavailable) for failure in failures)
+        # Those that were not even sent certainly did not happen.
+        assert {getattr(failure, "definite", None) for failure in failures} == {True, False}
+    finally:
+        etcd_server[0].resume()
+        await backend.aclose()
+
+
 async def test_a_watch_that_comes_back_after_a_compaction_misses_nothing(
     etcd_server: EtcdCluster,
 ) -> None:

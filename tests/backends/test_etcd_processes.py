@@ -67,6 +67,12 @@ async def refused(locks):
         assert "fork" in str(error), error
         os._exit(0)
 
+async def own_client():
+    async with asyncio.timeout(20), asyncdlock.connect(url) as locks:
+        assert await locks.try_acquire("fork:held", ttl=30) is None
+        await (await locks.acquire("fork:child", ttl=30)).release()
+    os._exit(0)
+
 async def main(url, child_does):
     async with asyncdlock.connect(url, local_queue=False) as locks, asyncdlock.connect(url) as others:
         held, theirs = await locks.acquire("fork:held", ttl=30), await others.acquire("fork:theirs", ttl=30)
@@ -81,6 +87,8 @@ async def main(url, child_does):
                     locks = others = held = theirs = waiting = None
                     gc.collect()
                     os._exit(0)
+                if child_does == "connects":
+                    asyncio.run(own_client())
                 asyncio.run(refused(locks if child_does == "inherits" else asyncdlock.connect(url)))
             finally:
                 os._exit(1)
@@ -94,16 +102,31 @@ async def main(url, child_does):
         assert await held.release()
         print("undisturbed")
 
-asyncio.run(main(*sys.argv[1:]))
+_, url, child_does = sys.argv
+asyncio.run(main(url, child_does))
 """
 
 
-@pytest.mark.parametrize("child_does", ["collects", "inherits", "connects"])
-async def test_a_forked_child_does_not_disturb_its_parent(child_does: str, etcd_url: str) -> None:
-    """gRPC's sockets and queues are shared with it, also by a client of its own: that is refused, clearly."""
+@pytest.mark.parametrize(
+    ("transport", "child_does"),
+    [
+        ("http2", "collects"),
+        ("http2", "inherits"),
+        ("http2", "connects"),
+        ("grpc", "collects"),
+        ("grpc", "inherits"),
+        ("grpc", "is refused"),
+    ],
+)
+async def test_a_forked_child_does_not_disturb_its_parent(
+    transport: str, child_does: str, etcd_url: str
+) -> None:
+    """It may have a client of its own, but not on gRPC's library, whose sockets and queues it shares: that is
+    refused, clearly.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-c", _FORK, etcd_url, child_does),
+        *("-c", _FORK, f"{etcd_url}?transport={transport}", child_does),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -1,8 +1,8 @@
 """The connection to a cluster: one channel per member, failover, authentication, TLS, time limits."""
 
 import asyncio
-import os
 import random
+import ssl
 import time
 from collections.abc import Callable
 from operator import attrgetter
@@ -12,70 +12,33 @@ from typing import Any, NamedTuple
 import grpc
 from aetcd import rpc
 
+from asyncdlock import _process
 from asyncdlock.backends.etcd.failures import Advice, classify, refusal, unavailable
 from asyncdlock.backends.etcd.settings import Settings
+from asyncdlock.backends.etcd.transport import library
+from asyncdlock.backends.etcd.transport.channel import Http2Channel
+from asyncdlock.backends.etcd.transport.conversation import Metadata, RpcFailed
 from asyncdlock.errors import BackendError
 
-_CHANNEL_OPTIONS = (
-    # A member that died without a word is noticed by pings; etcd tolerates one every 5 s.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 3_000),
-    ("grpc.http2.ping_timeout_ms", 3_000),  # what newer versions of gRPC read instead
-    ("grpc.http2.max_pings_without_data", 0),
-    # A member that comes back is used again soon, not after gRPC's two minutes.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    # Two clients of one process must not share a connection, nor hide behind a web proxy.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.max_receive_message_length", -1),
-)
 # A member without a leader refuses at once instead of letting the request hang.
 _REQUIRE_LEADER = ("hasleader", "true")
+_ANONYMOUS: Metadata = (_REQUIRE_LEADER,)
 _RETRY_DELAY = 0.05
 _RETRY_DELAY_MAX = 0.5
-
-
-class _Fork:
-    """Whether this process was forked from one that was using gRPC.
-
-    gRPC keeps one queue of events for a whole process. A child that uses it, even for a connection of its
-    own, hangs, and takes away the answers that its parent waits for.
-    """
-
-    def __init__(self) -> None:
-        self._in_use = False
-        self.unusable = False
-        os.register_at_fork(after_in_child=self._note)
-
-    def note_use(self) -> None:
-        self._in_use = True
-
-    def _note(self) -> None:
-        self.unusable = self._in_use
-
-
-_fork = _Fork()
 
 
 class EtcdMember:
     """One endpoint: its channel and etcd's services on it."""
 
-    def __init__(self, endpoint: str, credentials: grpc.ChannelCredentials | None) -> None:
-        _fork.note_use()
+    def __init__(self, endpoint: str, channel: Http2Channel | library.LibraryChannel) -> None:
         self.endpoint = endpoint
-        if credentials is None:
-            self.channel: Any = grpc.aio.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
-        else:
-            self.channel = grpc.aio.secure_channel(endpoint, credentials, options=_CHANNEL_OPTIONS)
-        self.kv: Any = rpc.KVStub(self.channel)
-        self.lease: Any = rpc.LeaseStub(self.channel)
-        self.watch: Any = rpc.WatchStub(self.channel)
-        self.auth: Any = rpc.AuthStub(self.channel)
+        self.channel = channel
+        self.kv: Any = rpc.KVStub(channel)
+        self.lease: Any = rpc.LeaseStub(channel)
+        self.watch: Any = rpc.WatchStub(channel)
+        self.auth: Any = rpc.AuthStub(channel)
 
 
-Metadata = tuple[tuple[str, str], ...]
 Verb = Callable[[EtcdMember], Any]
 TXN: Verb = attrgetter("kv.Txn")
 LEASE_GRANT: Verb = attrgetter("lease.LeaseGrant")
@@ -91,6 +54,15 @@ class RpcReply(NamedTuple):
 
     message: Any
     uncertain: bool
+
+
+class Begun(NamedTuple):
+    """A request that was sent without a task, and what became of it."""
+
+    at: float
+    member: EtcdMember
+    metadata: Metadata
+    failure: RpcFailed
 
 
 class EtcdConnection:
@@ -111,6 +83,7 @@ class EtcdConnection:
         self._token: str | None = None
         self._signing_in: asyncio.Task[None] | None = None
         self._closed = False
+        self._forks = _process.forks
 
     @property
     def endpoint(self) -> str:
@@ -122,10 +95,10 @@ class EtcdConnection:
 
         :raises BackendError: closed, forked, or the TLS files cannot be read.
         """
-        if _fork.unusable:
+        if self._forks != _process.forks or (self.settings.transport == "grpc" and library.unusable()):
             raise BackendError(
-                "etcd cannot be used in a process that was forked while its parent used etcd; start it "
-                "with spawn or forkserver, or fork before the first lock is taken",
+                "this client belongs to the process that this one was forked from, or gRPC's library does: "
+                "connect() after fork, and with transport=grpc fork before the first lock is taken",
                 definite=True,
             )
         if self._closed:
@@ -133,7 +106,7 @@ class EtcdConnection:
         endpoint = self.endpoint
         member = self._members.get(endpoint)
         if member is None:
-            member = self._members[endpoint] = EtcdMember(endpoint, self._credentials())
+            member = self._members[endpoint] = EtcdMember(endpoint, self._channel(endpoint))
         return member
 
     def leave(self, member: EtcdMember, *, silent: bool = False) -> None:
@@ -159,21 +132,49 @@ class EtcdConnection:
 
         :raises BackendError: the sign-in failed.
         """
-        if self.settings.user is None:
-            return (_REQUIRE_LEADER,)
-        if self._token is None:
+        while (ready := self._ready_metadata()) is None:
             if self._signing_in is None:
                 self._signing_in = asyncio.create_task(self._sign_in())
             await asyncio.shield(self._signing_in)
-        return (_REQUIRE_LEADER, ("token", self._token)) if self._token else (_REQUIRE_LEADER,)
+        return ready
+
+    def _ready_metadata(self) -> Metadata | None:
+        if self.settings.user is None:
+            return _ANONYMOUS
+        if self._token is None:
+            return None
+        return (_REQUIRE_LEADER, ("token", self._token)) if self._token else _ANONYMOUS
 
     def forget_token(self, used: Metadata) -> None:
         """The token in `used` was refused; the next request signs in again."""
         if ("token", self._token) in used:
             self._token = None
 
-    async def call(self, verb: Verb, request: Any, *, timeout: float | None = None) -> RpcReply:
-        """The answer to `request` from the first member that gives one.
+    def begin(self, verb: Verb, request: Any, told: Callable[[Any, Begun | None], None]) -> bool:
+        """Send `request` at once, if everything is there that it takes; `told` takes the answer.
+
+        It is sent once: after a failure `told` takes that, and `call` goes on from there.
+        """
+        member = self._members.get(self.endpoint)
+        if member is None or self._closed or self._forks != _process.forks:
+            return False
+        metadata = self._ready_metadata()
+        if metadata is None:
+            return False
+        at = time.monotonic()
+
+        def answered(message: Any, failure: RpcFailed | None) -> None:
+            told(message, None if failure is None else Begun(at, member, metadata, failure))
+
+        patience = min(self.settings.attempt_timeout, self.settings.timeout)
+        begun: bool = verb(member).begin(request, timeout=patience, metadata=metadata, told=answered)
+        self.commands += begun
+        return begun
+
+    async def call(
+        self, verb: Verb, request: Any, *, timeout: float | None = None, begun: Begun | None = None
+    ) -> RpcReply:
+        """The answer to `request` from the first member that gives one, after it has failed once as `begun`.
 
         :raises BackendUnavailable: nobody answered within `timeout`.
         :raises BackendError: etcd refused the request.
@@ -181,28 +182,38 @@ class EtcdConnection:
         limit = self.settings.timeout if timeout is None else timeout
         anonymous = verb is AUTHENTICATE or self.settings.user is None
         try:
-            return await self._call(verb, request, limit, (_REQUIRE_LEADER,) if anonymous else None)
+            return await self._call(verb, request, limit, _ANONYMOUS if anonymous else None, begun)
         except asyncio.CancelledError:
             # Closing a channel cancels its calls, and that is not the caller's cancellation.
             if self._closed and not cancelling():
                 raise BackendError("this etcd client is closed", definite=False) from None
             raise
 
-    async def _call(self, verb: Verb, request: Any, limit: float, fixed: Metadata | None) -> RpcReply:
-        deadline = time.monotonic() + limit
+    async def _call(
+        self, verb: Verb, request: Any, limit: float, fixed: Metadata | None, begun: Begun | None
+    ) -> RpcReply:
+        deadline = (time.monotonic() if begun is None else begun.at) + limit
         uncertain = False
         signed_in_again = False
         failures = 0
         while True:
-            metadata = await self.metadata() if fixed is None else fixed
-            member = self.member()
-            attempt = min(self.settings.attempt_timeout, max(0.001, deadline - time.monotonic()))
-            self.commands += 1
-            try:
-                message = await verb(member)(request, timeout=attempt, metadata=metadata)
-                return RpcReply(message, uncertain)
-            except grpc.aio.AioRpcError as error:
+            if begun is not None:
+                (_, member, metadata, error), begun = begun, None
                 failure = classify(error)
+            else:
+                try:
+                    metadata = await self.metadata() if fixed is None else fixed
+                    member = self.member()
+                except BackendError as refused:
+                    # This copy was not sent. An earlier one may have been.
+                    raise type(refused)(str(refused), definite=not uncertain) from None
+                attempt = min(self.settings.attempt_timeout, max(0.001, deadline - time.monotonic()))
+                self.commands += 1
+                try:
+                    message = await verb(member)(request, timeout=attempt, metadata=metadata)
+                    return RpcReply(message, uncertain)
+                except RpcFailed as failed:
+                    failure = classify(failed)
             if failure.advice is Advice.SIGN_IN and fixed is None and not signed_in_again:
                 signed_in_again = True
                 self.forget_token(metadata)
@@ -229,16 +240,33 @@ class EtcdConnection:
         finally:
             self._signing_in = None
 
-    def _credentials(self) -> grpc.ChannelCredentials | None:
-        if not self.settings.tls:
-            return None
-        files = (self.settings.ca_file, self.settings.key_file, self.settings.cert_file)
+    def _channel(self, endpoint: str) -> Http2Channel | library.LibraryChannel:
+        tls = self.settings.tls
         try:
-            ca, key, cert = (Path(file).read_bytes() if file else None for file in files)
+            if self.settings.transport == "grpc":
+                return library.LibraryChannel(endpoint, self._credentials() if tls else None)
+            return Http2Channel(endpoint, self._tls_context() if tls else None)
+        except ssl.SSLError as error:
+            raise BackendError(f"the TLS files cannot be used: {error}", definite=True) from None
         except OSError as missing:
             raise BackendError(
                 f"the TLS file {missing.filename} cannot be read: {missing.strerror}", definite=True
             ) from None
+
+    def _tls_context(self) -> ssl.SSLContext:
+        settings = self.settings
+        ca = Path(settings.ca_file).read_text() if settings.ca_file else None
+        context = ssl.create_default_context(cadata=ca)
+        context.set_alpn_protocols(["h2"])
+        if settings.cert_file and settings.key_file:
+            for file in (settings.cert_file, settings.key_file):
+                Path(file).open("rb").close()  # names the file that cannot be read; load_cert_chain does not
+            context.load_cert_chain(settings.cert_file, settings.key_file)
+        return context
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        files = (self.settings.ca_file, self.settings.key_file, self.settings.cert_file)
+        ca, key, cert = (Path(file).read_bytes() if file else None for file in files)
         return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
 
     async def aclose(self) -> None:
@@ -247,9 +275,8 @@ class EtcdConnection:
         if self._signing_in is not None:
             self._signing_in.cancel()
         members, self._members = list(self._members.values()), {}
-        if not _fork.unusable:
-            for member in members:
-                await member.channel.close()
+        for member in members:
+            await member.channel.close()
 
 
 def cancelling() -> bool:

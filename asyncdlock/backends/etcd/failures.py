@@ -5,18 +5,11 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from asyncdlock.backends.etcd.transport.conversation import RpcFailed
 from asyncdlock.errors import BackendError, BackendUnavailable
 
-# What gRPC says when no connection existed to carry the request.
-_NEVER_SENT = (
-    "failed to connect to all addresses",
-    "connections to all backends failing",
-    "DNS resolution failed",
-    "Name resolution",
-    # etcd's own refusals before it proposes anything.
-    "no leader",
-    "too many requests",
-)
+# etcd's own refusals before it proposes anything.
+_NOT_PROPOSED = ("no leader", "too many requests")
 # Any other code is an answer of etcd's, given instead of carrying the request out.
 _OUTCOME_UNKNOWN = frozenset(
     {
@@ -49,13 +42,13 @@ class Failure(NamedTuple):
     code: Any
 
 
-def classify(error: grpc.aio.AioRpcError) -> Failure:
+def classify(error: RpcFailed) -> Failure:
     """Sort a failed call by status code and, where the code says too little, by its details."""
-    code, details = error.code(), error.details() or ""
+    code, details = error.code, error.details
     reason = details or code.name
     if any(text in details for text in _STALE_TOKEN):
         return Failure(Advice.SIGN_IN, True, reason, code)
-    if any(text in details for text in _NEVER_SENT):
+    if error.unsent or any(text in details for text in _NOT_PROPOSED):
         return Failure(Advice.ANOTHER_MEMBER, True, reason, code)
     if code in _OUTCOME_UNKNOWN:
         return Failure(Advice.ANOTHER_MEMBER, False, reason, code)

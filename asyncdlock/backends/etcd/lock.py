@@ -185,8 +185,7 @@ class EtcdBackend(InspectedEtcd):
             await asyncio.shield(place.leaving)
             return False
         repeated = place.leaving is not None
-        outcome = await asyncio.shield(self._give_up(place))
-        if outcome.reply.succeeded:
+        if (outcome := await asyncio.shield(self._give_up(place))).reply.succeeded:
             return True
         # An earlier copy of the request may have done it. Nobody else deletes this key while the
         # lease lives, unless its holder let it lapse.
@@ -260,8 +259,9 @@ class EtcdBackend(InspectedEtcd):
     def _give_up(self, place: EtcdPlace) -> asyncio.Future[TxnOutcome]:
         """Delete the place's key if it is its owner's."""
         place.left = True
-        leaving = self._transactions.submit(requests.leave(place.key, place.owner), deletes=True)
-        place.leaving = leaving
+        request = requests.leave(place.key, place.owner)
+        place.leaving = leaving = self._transactions.submit(request, deletes=True)
+        self._queue.leaves(place, leaving)
         leaving.add_done_callback(partial(self._given_up, place))
         return leaving
 

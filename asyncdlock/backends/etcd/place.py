@@ -26,6 +26,7 @@ class EtcdPlace:
         "owner",
         "permits",
         "queue",
+        "relieved",
         "revision",
         "watch",
     )
@@ -48,6 +49,8 @@ class EtcdPlace:
         """When the key was created: the place in the queue, and the fence."""
         self.watch: DeletionWatch | None = None
         """On the place in front, while waiting."""
+        self.relieved: tuple[asyncio.Future[TxnOutcome], asyncio.Future[TxnOutcome]] | None = None
+        """The release of the holder in front, if it was of this client, and the reading that went along."""
         self.expires_at: float | None = None
         """Until when the lock was promised to its holder; `None` while it waits."""
         self.leaving: asyncio.Future[TxnOutcome] | None = None

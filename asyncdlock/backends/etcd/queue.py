@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,6 +19,7 @@ from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import LeaseState, validity
 
 _ALL = 0  # of a range: no limit
+_REMEMBERED = 1000  # holders; more than wait at any moment, and little to keep
 
 Refreshing = asyncio.Future[LeaseState] | None
 
@@ -33,6 +36,12 @@ class LockQueue:
         self._leases = leases
         self._transactions = transactions
         self._watcher = watcher
+        self._held: OrderedDict[bytes, int] = OrderedDict()
+        """Places of this client that lately were the first, and when each was taken."""
+        self._behind: dict[bytes, EtcdPlace] = {}
+        """Who of this client waits for which place to go, both wanting the lock alone."""
+        self._waiting: Counter[str] = Counter()
+        """How many of this client wait, for each lock."""
 
     async def join_and_wait(self, place: EtcdPlace) -> bool:
         """Join the queue and wait for the first place. One round trip when the queue is empty.
@@ -43,21 +52,24 @@ class LockQueue:
         :raises BackendError: no member answered, or etcd refused.
         """
         await self._leases.ready(place.lease)
-        refreshing = self._leases.freshen(place.lease)
+        # Along with the request. Behind others of this client it would be stale again when its turn comes.
+        refreshing = None if place.claim.key in self._waiting else self._leases.freshen(place.lease)
         limit = 2 if place.permits is None else _ALL
         join = place.queue.join(place.key, place.owner, place.lease.id, limit=limit)
         outcome = await self._put(place, join)
         if outcome is None:
             return False
         now = await self._joined(place, outcome)
+        if not now.ahead:
+            refreshing = refreshing or self._leases.freshen(place.lease)
         while now.revision and now.ahead:
-            await self._wait_for_deletion(place, now.ahead, now.read_at)
+            holder_left = await self._wait_for_deletion(place, now)
             if place.lease.dead:
                 return False
             # The wait says nothing about our own key: the lease may have expired meanwhile, and who
             # returns on the deletion alone holds a lock that is somebody else's (Jepsen, etcd 3.4.3).
             refreshing = self._leases.freshen(place.lease)
-            now = await self._look(place, now.revision)
+            now = await (self._look_at_own if holder_left else self._look)(place, now.revision)
         place.revision = now.revision
         return bool(now.revision) and await self._confirm(place, refreshing)
 
@@ -177,21 +189,72 @@ class LockQueue:
                 break
         return now if now.revision == revision else Position(0, (), outcome.revision)
 
-    async def _wait_for_deletion(self, place: EtcdPlace, keys: Sequence[bytes], revision: int) -> None:
-        """Return when one of `keys` is gone, or when only a fresh read can tell."""
-        watches = [self._watcher.open(key, after=revision, on_late=self._check) for key in keys]
+    async def _look_at_own(self, place: EtcdPlace, revision: int) -> Position:
+        """The same for who stood right behind the holder: nobody else can be in front.
+
+        A reading of the queue costs etcd time for everybody in it. And if the holder was of this client too,
+        its release has brought the reading along.
+        """
+        outcome = None
+        if place.relieved is not None:
+            with suppress(BackendError):
+                left, outcome = [await asyncio.shield(answer) for answer in place.relieved]
+                if not _after(left, outcome):
+                    outcome = None
+        if outcome is None:
+            outcome = await asyncio.shield(self._transactions.submit(requests.read([place.key])))
+        own = _range(outcome).kvs
+        there = bool(own) and own[0].create_revision == revision
+        return Position(revision if there else 0, (), outcome.revision)
+
+    async def _wait_for_deletion(self, place: EtcdPlace, now: Position) -> bool:
+        """Return when one of those in front is gone, or when only a fresh read can tell.
+
+        `True`: it had the lock.
+        """
+        watches = [self._watcher.open(key, after=now.read_at, on_late=self._check) for key in now.ahead]
         place.watch = watches[0]
+        place.relieved = None
+        self._waiting[place.claim.key] += 1
+        if now.ahead_since:
+            self._behind[now.ahead[0]] = place
         try:
             ended = [place.watch.gone]
             if len(watches) > 1:
                 await asyncio.wait([watch.gone for watch in watches], return_when=asyncio.FIRST_COMPLETED)
                 ended = [watch.gone for watch in watches if watch.gone.done()]
-            for gone in ended:
-                await gone
+            deleted = [await gone for gone in ended]
+            return all(deleted) and self._held.get(now.ahead[0]) == now.ahead_since
         finally:
             for watch in watches:
                 self._watcher.close(watch)
             place.watch = None
+            self._waiting[place.claim.key] -= 1
+            if not self._waiting[place.claim.key]:
+                del self._waiting[place.claim.key]
+            if self._behind.get(now.ahead[0]) is place:
+                del self._behind[now.ahead[0]]
+
+    def leaves(self, place: EtcdPlace, leaving: asyncio.Future[TxnOutcome]) -> None:
+        """The place is being given up; let who stands right behind it here know with the same answer.
+
+        What deletes comes first in a request, so a reading that travels along already finds it gone. Should
+        they not travel together after all, the revisions tell.
+        """
+        behind = self._behind.get(place.key)
+        if behind is None or self._held.get(place.key) != place.revision:
+            return
+        self._leases.freshen(behind.lease)
+        read = self._transactions.submit(requests.read([behind.key]))
+        behind.relieved = leaving, read
+
+        def answered(_: asyncio.Future[TxnOutcome]) -> None:
+            answers = [one.result() for one in (leaving, read) if one.done() and not one.exception()]
+            if len(answers) == 2 and _after(*answers) and behind.watch is not None:
+                behind.watch.wake(deleted=True)
+
+        leaving.add_done_callback(answered)
+        read.add_done_callback(answered)
 
     def _check(self, watch: DeletionWatch) -> None:
         """See whether the key is gone already. One key, not the queue: that is long when many wait."""
@@ -200,7 +263,7 @@ class LockQueue:
             if not read.cancelled() and read.exception() is None:
                 found = _range(read.result()).kvs
                 if not found or found[0].create_revision > watch.after:
-                    watch.wake()
+                    watch.wake(deleted=True)
 
         self._transactions.submit(requests.read([watch.key])).add_done_callback(checked)
 
@@ -215,9 +278,17 @@ class LockQueue:
             expires_at = lease.refreshed_at + validity(place.claim.ttl)
             if expires_at - time.monotonic() > place.claim.ttl / 2:
                 place.expires_at = expires_at
+                self._held[place.key] = place.revision
+                if len(self._held) > _REMEMBERED:
+                    self._held.popitem(last=False)
                 return True
             refreshing = self._leases.refresh(lease)
         raise BackendUnavailable("etcd did not confirm the lease in time", definite=False)
+
+
+def _after(left: TxnOutcome, read: TxnOutcome) -> bool:
+    """Whether something was deleted, and then something was read."""
+    return bool(left.reply.succeeded) and read.revision >= left.revision
 
 
 def _range(outcome: TxnOutcome) -> Any:

@@ -159,6 +159,8 @@ class Position(NamedTuple):
     """Places in front, to be watched until one of them goes; none: the lock may be held."""
     read_at: int
     """The store's revision of this reading: a watch from here on misses nothing."""
+    ahead_since: int = 0
+    """When the one place in front was taken, if both want the lock alone."""
     complete: bool = True
     """If not, places of locks further down filled the answer, and only all of it tells."""
 
@@ -178,9 +180,10 @@ def position(
             revision = kv.create_revision
         elif revision and kv.create_revision < revision and queue.has(kv):
             if permits is None:
-                return Position(revision, (kv.key,), read_at)
+                since = kv.create_revision if queue.alone(kv.key) else 0
+                return Position(revision, (kv.key,), read_at, since)
             older.append(kv.key)
-    return Position(revision, in_front(queue, older, permits or 0), read_at, not found.more)
+    return Position(revision, in_front(queue, older, permits or 0), read_at, complete=not found.more)
 
 
 def in_front(queue: QueueKeys, older: Sequence[bytes], permits: int) -> Sequence[bytes]:

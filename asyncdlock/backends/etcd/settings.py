@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from asyncdlock import _options
@@ -31,6 +31,8 @@ class Settings:
     """How long one member may take to answer before the next one is asked, in seconds."""
     min_ttl: int = 2
     """The server's shortest lease; a cluster with a 500 ms election timeout accepts 1."""
+    transport: Literal["http2", "grpc"] = "http2"
+    """Who carries the requests: this package, or gRPC's own library."""
     local_queue: bool = True
     """Waiters of this process share one place per key in the server's queue."""
     local_handoffs: int = 0
@@ -68,6 +70,7 @@ _OPTIONS: dict[str, _options.Reader] = {
     "timeout": _PATIENCE,
     "attempt_timeout": _PATIENCE,
     "min_ttl": _options.count(1),
+    "transport": _options.one_of("http2", "grpc"),
     "local_queue": _options.flag,
     "local_handoffs": _options.count(),
 }

@@ -29,8 +29,8 @@ class DeletionWatch:
         self.after: int = after
         """The revision at which the waiter saw the key."""
         self.on_late: OnLate = on_late
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the key was deleted, or when only a fresh read can tell."""
+        self.gone: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """`True` when the key was deleted, `False` when only a fresh read can tell."""
         self._request = rpc.WatchRequest(
             create_request=rpc.WatchCreateRequest(
                 key=key, start_revision=after + 1, filters=[_NO_PUTS], watch_id=watch_id
@@ -41,9 +41,9 @@ class DeletionWatch:
     def request(self) -> Any:
         return self._request
 
-    def wake(self) -> None:
+    def wake(self, *, deleted: bool = False) -> None:
         if not self.gone.done():
-            self.gone.set_result(None)
+            self.gone.set_result(deleted)
 
 
 OnLate = Callable[[DeletionWatch], None]
@@ -103,7 +103,7 @@ class DeletionWatcher:
             watch = self._watches.get(message.watch_id)
             if watch is not None:
                 self.close(watch)
-                watch.wake()
+                watch.wake(deleted=True)
 
     def broken(self) -> None:
         pass  # every watch is created again
