@@ -146,6 +146,16 @@ async def test_locks_named_like_companions_disturb_nobody(node: RedisNode, schem
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis-queue"])
+async def test_each_lock_is_listed_once_whatever_the_others_are_called(node: RedisNode, scheme: str) -> None:
+    names = ["fence:x", "fence:{x}", "x", "{x}"]
+    async with asyncdlock.connect(node.url.replace("redis://", f"{scheme}://", 1)) as locks:
+        handles = [await locks.acquire(name, ttl=PATIENT) for name in names]
+        assert sorted([key async for key in locks.keys() if key in names]) == names  # noqa: SIM118
+        for handle in handles:
+            assert await handle.release()
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis-queue"])
 @pytest.mark.parametrize("key", ["{tenant:7}", "{tenant:7}:job", "a{b"])
 async def test_redis_py_is_excluded_from_keys_with_braces(node: RedisNode, scheme: str, key: str) -> None:
     client = Redis(host=node.host, port=node.port)

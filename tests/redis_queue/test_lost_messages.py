@@ -8,7 +8,8 @@ import pytest
 
 import asyncdlock
 from asyncdlock import LockClient
-from asyncdlock.backends.redis.queue_server import RELEASE, WATCH
+from asyncdlock.backends.redis.fence_counter import fence_counter
+from asyncdlock.backends.redis.queue_server import QueueScripts
 from harness.faults import Link, Way, open_link
 from harness.servers import RedisNode
 from tests.redis_queue.support import (
@@ -181,7 +182,8 @@ async def test_a_waiter_cancelled_while_it_joins_again_leaves_the_queue(node: Re
         async with waiters(client, "k", 1) as (waiter,):
             await until_waiting(node, "k", 1)
             await node.command("SCRIPT", "FLUSH")
-            for script in (RELEASE, WATCH):
+            scripts = QueueScripts.of(fence_counter())
+            for script in (scripts.release, scripts.watch):
                 await node.command("SCRIPT", "LOAD", script.source)
             forgetting = asyncio.create_task(node.command("DEL", "queue:{k}", "sessions:{k}"))
             waiting = backend._lists["k"].waiters.values()

@@ -72,6 +72,23 @@ async def test_locks_on_every_shard(shared: RedisCluster, stored: RedisPyCluster
         await asyncio.gather(*(handle.release() for handle in again))
 
 
+@pytest.mark.parametrize("kind", ["per-shard", "expiring"])
+@SCHEMES
+async def test_counters_that_do_not_stay_lie_in_the_slots_of_their_keys(
+    shared: RedisCluster, scheme: str, kind: str
+) -> None:
+    options: dict[str, Any] = {"fence_counter": kind, "prefix": f"{kind}-{scheme}:"}
+    async with client_of(shared, scheme, **options) as one, client_of(shared, scheme, **options) as two:
+        handles = await asyncio.gather(*(one.acquire(key) for key in KEYS))
+        assert sorted([key async for key in two.keys()]) == sorted(KEYS)  # noqa: SIM118 - not a mapping
+        await asyncio.gather(*(handle.renew() for handle in handles))
+        await asyncio.gather(*(handle.release() for handle in handles))
+        await asyncio.gather(*(two.raise_fence(handle.key, above=handle.fence + 1000) for handle in handles))
+        again = await asyncio.gather(*(two.acquire(key) for key in KEYS))
+        assert all(new.fence > old.fence + 1000 for new, old in zip(again, handles, strict=True))
+        assert all(await asyncio.gather(*(one.force_release(key) for key in KEYS)))
+
+
 @pytest.mark.parametrize(
     "key",
     [

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from asyncdlock.backends.redis import requests
 from asyncdlock.backends.redis.background import Background
 from asyncdlock.backends.redis.client_record import ClientRecord
+from asyncdlock.backends.redis.fence_counter import FenceCounter
 from asyncdlock.backends.redis.node import Node
 from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.scripts import Script
@@ -56,8 +57,11 @@ class ScriptRunner(Protocol):
 class RedisBackend:
     """A backend on one server or cluster that runs scripts."""
 
-    def __init__(self, server: ScriptRunner, *, local_queue: bool, local_handoffs: int) -> None:
+    def __init__(
+        self, server: ScriptRunner, *, local_queue: bool, local_handoffs: int, counter: FenceCounter
+    ) -> None:
         self._server = server
+        self._counter = counter
         self.local_queue = local_queue
         self.local_handoffs = local_handoffs
         self._background = Background()
@@ -95,7 +99,9 @@ class RedisBackend:
 
     def _extend(self, claims: Sequence[Claim]) -> Coroutine[Any, Any, Any]:
         """Extend these leases by one script; 1 or 0 for each."""
-        return self._server.run(requests.RENEW, claims[0].key, requests.renew(claims))
+        counter = self._counter
+        counters = counter.renewed([claim.key for claim in claims])
+        return self._server.run(counter.renew, claims[0].key, requests.renew(claims, counter.renew, counters))
 
     def _remember(self, owner: str, last_fence: int) -> None:
         fences = self._last_fences
@@ -119,7 +125,9 @@ class RedisBackend:
         raise doubt
 
     async def raise_fence(self, key: str, above: int) -> None:
-        await self._server.run(requests.RAISE_FENCE, key, requests.raise_fence(key, above))
+        script = self._counter.raise_fence
+        request = requests.raise_fence(key, above, script, self._counter.keys(key))
+        await self._server.run(script, key, request)
 
     async def aclose(self) -> None:
         await self._record.aclose()

@@ -143,7 +143,9 @@ async def live_keys(wire: Wire, start: str) -> AsyncIterator[str]:
     while True:
         cursor, names = await wire.call("SCAN", cursor, "MATCH", "fence:*", "COUNT", _SCAN)
         stems = [name.decode(errors="replace").removeprefix("fence:") for name in names]
-        keys = [key for key in map(key_of_stem, stems) if key.startswith(start) and key not in seen]
+        keys = [
+            key for key in dict.fromkeys(map(key_of_stem, stems)) if key.startswith(start) and key not in seen
+        ]
         seen.update(keys)
         looks = [wire.call("EXISTS", lock_name(key), companion("queue", key)) for key in keys]
         for key, look in zip(keys, looks, strict=True):

@@ -1,7 +1,8 @@
 """Names of a lock's keys in Redis: no two locks share one, and all of a lock's are in one Cluster slot.
 
 A lock is stored under its own name, its companions (fence counter, queue, sessions, holders) under
-`role:stem`, and what a client tells of itself under `client:{session}`:
+`role:stem`, what a client tells of itself under `client:{session}`, and a counter that all keys of a slot
+share under `fences:{tag}`:
 
 | key                                          | stored as      | stem             |
 |----------------------------------------------|----------------|------------------|
@@ -18,11 +19,14 @@ begin like a name of ours (`_OURS`). Hence no two names are equal:
   of the second row that begins with `{` is not a single tag, and those of the first row are.
 """
 
+from binascii import crc_hqx
+from functools import lru_cache
+from itertools import count
 from urllib.parse import unquote
 
-from redis.crc import key_slot
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
-_OURS = ("fence:", "queue:", "sessions:", "holders:", "client:", "tagged:", "escaped:")
+_OURS = ("fence:", "fences:", "queue:", "sessions:", "holders:", "client:", "tagged:", "escaped:")
 _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 
 
@@ -63,6 +67,22 @@ def companion(role: str, key: str) -> str:
 def fence_key(key: str) -> str:
     """Where the fence counter of `key` is stored."""
     return companion("fence", key)
+
+
+def shard_key(key: str) -> str:
+    """Where the fence counter is stored that all keys of the slot of `key` share."""
+    return f"fences:{{{_tags()[slot_of(key)]}}}"
+
+
+@lru_cache(maxsize=1)
+def _tags() -> list[int]:
+    """For each slot of a Cluster the smallest number that lies in it. To find them takes 50 ms, once."""
+    tags: dict[int, int] = {}
+    for number in count():
+        tags.setdefault(crc_hqx(b"%d" % number, 0) % REDIS_CLUSTER_HASH_SLOTS, number)
+        if len(tags) == REDIS_CLUSTER_HASH_SLOTS:
+            return [tags[slot] for slot in range(REDIS_CLUSTER_HASH_SLOTS)]
+    raise AssertionError("numbers never end")
 
 
 def key_of_stem(stem: str) -> str:

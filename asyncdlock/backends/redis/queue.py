@@ -28,8 +28,10 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
+from asyncdlock.backends.redis.fence_counter import FenceCounter
 from asyncdlock.backends.redis.grants import Grants
 from asyncdlock.backends.redis.inspection import InspectedRedis
 from asyncdlock.backends.redis.queue_server import PATIENCE, Handed, Joined, MessageRunner, QueueServer
@@ -52,6 +54,7 @@ class QueueBackend(InspectedRedis):
         interprocess=True,
         min_ttl=0.01,
         fence_floor=True,
+        once=True,
         shared=True,
         semaphore=True,
         inspection=True,
@@ -63,14 +66,18 @@ class QueueBackend(InspectedRedis):
         *,
         local_queue: bool,
         local_handoffs: int,
+        counter: FenceCounter,
         max_waiters: int | None = None,
         patience: float = PATIENCE,
     ) -> None:
         if not patience >= _LEAST_PATIENCE:
             raise ValueError(f"patience must be at least {_LEAST_PATIENCE:g} s, not {patience:g}")
-        super().__init__(server, local_queue=local_queue, local_handoffs=local_handoffs)
+        super().__init__(server, local_queue=local_queue, local_handoffs=local_handoffs, counter=counter)
+        self.capabilities = replace(self.capabilities, once=counter.stays)
         self._messages = server
-        self._queue = QueueServer(server, patience=patience, handoffs=local_handoffs, max_waiters=max_waiters)
+        self._queue = QueueServer(
+            server, patience=patience, handoffs=local_handoffs, max_waiters=max_waiters, counter=counter
+        )
         self._grants = Grants(self._queue, self._background, held=self._last_fences)
         self._lists: dict[str, WaitList] = {}
         # Keys that a claim asks for before it can hear of a grant, and the turns of the claims behind it.

@@ -5,18 +5,37 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from asyncdlock.backends.redis.base import ScriptRunner
-from asyncdlock.backends.redis.keys import companion, fence_key, key_of, lock_name
+from asyncdlock.backends.redis.fence_counter import FenceCounter
+from asyncdlock.backends.redis.keys import companion, fence_key, key_of, lock_name, shard_key
 from asyncdlock.backends.redis.requests import milliseconds, terms
 from asyncdlock.backends.redis.scripts import Script, words
 from asyncdlock.types import Claim, SharedClaim
 
 _COMMON = "shared.lua", "queue_common.lua", "queue_shared.lua"
-ACQUIRE = Script(*_COMMON, "queue_acquire.lua", "queue_join.lua")
-ACQUIRE_SHARED = Script(*_COMMON, "queue_acquire_shared.lua", "queue_join.lua")
-WATCH = Script(*_COMMON, "queue_watch.lua")
-RELEASE = Script(*_COMMON, "queue_release.lua", once=True)
-FORCE_RELEASE = Script(*_COMMON, "queue_force_release.lua", once=True)
-RENEW_SHARED = Script("shared.lua", "renew_shared.lua")
+
+
+class QueueScripts(NamedTuple):
+    """The scripts of the queue, with one kind of fence counters."""
+
+    acquire: Script
+    acquire_shared: Script
+    watch: Script
+    release: Script
+    force_release: Script
+    renew_shared: Script
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of(cls, counter: FenceCounter) -> "QueueScripts":
+        return cls(
+            acquire=counter.granting(*_COMMON, "queue_acquire.lua", "queue_join.lua"),
+            acquire_shared=counter.granting(*_COMMON, "queue_acquire_shared.lua", "queue_join.lua"),
+            watch=counter.granting(*_COMMON, "queue_watch.lua"),
+            release=counter.granting(*_COMMON, "queue_release.lua", once=True),
+            force_release=counter.granting(*_COMMON, "queue_force_release.lua", lifts=True, once=True),
+            renew_shared=counter.renewing("shared.lua", "renew_shared.lua"),
+        )
+
 
 PATIENCE = 3.0
 
@@ -94,15 +113,30 @@ class Told(NamedTuple):
 @lru_cache(maxsize=4096)
 def _names(key: str) -> str:
     """The lock and its companions."""
-    return words(4, lock_name(key), fence_key(key), companion("queue", key), companion("sessions", key))
+    return words(4, *_own_names(key))
+
+
+@lru_cache(maxsize=4096)
+def _names_and_shard(key: str) -> str:
+    return words(5, *_own_names(key), shard_key(key))
+
+
+def _own_names(key: str) -> tuple[str, ...]:
+    return lock_name(key), fence_key(key), companion("queue", key), companion("sessions", key)
 
 
 @lru_cache(maxsize=4096)
 def _frame(
-    script: Script, ttl: float, fences: int | str, settings: str, channel: str, *more: str | int
+    script: Script,
+    sharded: bool,
+    ttl: float,
+    fences: int | str,
+    settings: str,
+    channel: str,
+    *more: str | int,
 ) -> tuple[str, str]:
     """What precedes the names and what follows the owner."""
-    return script.start(11 + len(more)), f"{terms(ttl, fences)}{settings}{words(channel, *more)}"
+    return script.start(11 + sharded + len(more)), f"{terms(ttl, fences)}{settings}{words(channel, *more)}"
 
 
 class MessageRunner(ScriptRunner, Protocol):
@@ -145,57 +179,71 @@ class QueueServer:
     """
 
     def __init__(
-        self, messages: MessageRunner, *, patience: float, handoffs: int, max_waiters: int | None
+        self,
+        messages: MessageRunner,
+        *,
+        patience: float,
+        handoffs: int,
+        max_waiters: int | None,
+        counter: FenceCounter,
     ) -> None:
         self.messages = messages
         self.patience = patience
         self.handoffs = handoffs
         self.max_waiters = max_waiters
         self._places = _ANY_NUMBER if max_waiters is None else max_waiters
+        self._counter = counter
+        self._scripts = QueueScripts.of(counter)
+        self._sharded = bool(counter.keys(""))
+        self._names = _names_and_shard if self._sharded else _names
         self._settings = words(milliseconds(patience), messages.publish_verb)
 
     def acquire(self, claim: Claim, *, join: bool) -> Coroutine[Any, Any, Any]:
         """Take the lock, or join its queue; the reply is a fence or for `Joined`."""
-        script = ACQUIRE if type(claim) is Claim else ACQUIRE_SHARED
+        script = self._scripts.acquire if type(claim) is Claim else self._scripts.acquire_shared
         return self._run(script, claim, self.handoffs, self._places if join else _DO_NOT_JOIN)
 
     def try_acquire(self, claim: Claim) -> Coroutine[Any, Any, Any]:
         """Take the lock, or nothing; the reply is a fence or for `Joined`."""
-        script = ACQUIRE if type(claim) is Claim else ACQUIRE_SHARED
+        script = self._scripts.acquire if type(claim) is Claim else self._scripts.acquire_shared
         return self._run(script, claim, self.handoffs, _DO_NOT_JOIN)
 
     def watch(self, claim: Claim) -> Coroutine[Any, Any, Any]:
         """Look at the queue for a waiter; the reply is for `Watched`."""
-        return self._run(WATCH, claim, self.handoffs, self.messages.count_verb)
+        return self._run(self._scripts.watch, claim, self.handoffs, self.messages.count_verb)
 
     def release(self, claim: Claim) -> Coroutine[Any, Any, Any]:
         """Pass the lock on, or leave the queue; the reply is for `Handed` or whether it was owned."""
-        return self._run(RELEASE, claim, self.handoffs)
+        return self._run(self._scripts.release, claim, self.handoffs)
 
     def force_release(self, claim: Claim, holder: str, above: int) -> Coroutine[Any, Any, Any]:
         """Take the lock from `holder`; the reply is for `Handed` or whether it held it."""
-        return self._run(FORCE_RELEASE, claim, self.handoffs, above, holder)
+        return self._run(self._scripts.force_release, claim, self.handoffs, above, holder)
 
     def extend_shared(self, claims: Sequence[Claim]) -> Coroutine[Any, Any, Any]:
         """Extend the leases of claims that hold locks beside others; the reply is 1 or 0 for each."""
         keys = [claim.key for claim in claims]
-        request = RENEW_SHARED.request(
-            2 * len(claims),
+        script = self._scripts.renew_shared
+        counters = self._counter.renewed(keys)
+        request = script.request(
+            2 * len(claims) + len(counters),
             *map(lock_name, keys),
             *[companion("holders", key) for key in keys],
+            *counters,
             *[claim.owner for claim in claims],
             *[milliseconds(claim.ttl) for claim in claims],
         )
-        return self.messages.run(RENEW_SHARED, keys[0], request)
+        return self.messages.run(script, keys[0], request)
 
     def give_back(self, key: str, owner: str, last_fence: int) -> Coroutine[Any, Any, Any]:
         """Release this grant and no later one."""
-        return self._run(RELEASE, Claim(key, owner, 1.0), 0, last_fence)
+        return self._run(self._scripts.release, Claim(key, owner, 1.0), 0, last_fence)
 
     def _run(self, script: Script, claim: Claim, reserve: int, *more: str | int) -> Coroutine[Any, Any, Any]:
         key, owner, ttl = claim
         fences = f"1 {claim.permits}" if isinstance(claim, SharedClaim) else reserve + 1
         messages = self.messages
-        start, end = _frame(script, ttl, fences, self._settings, messages.channel_prefix(key), *more)
-        request = f"{start}{_names(key)}${len(owner)}\r\n{owner}\r\n{end}"
+        channel = messages.channel_prefix(key)
+        start, end = _frame(script, self._sharded, ttl, fences, self._settings, channel, *more)
+        request = f"{start}{self._names(key)}${len(owner)}\r\n{owner}\r\n{end}"
         return messages.run(script, key, request.encode("latin-1"))

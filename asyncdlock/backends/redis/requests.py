@@ -11,11 +11,11 @@ from asyncdlock.backends.redis.keys import fence_key, lock_name, stem
 from asyncdlock.backends.redis.scripts import Script, octets, words
 from asyncdlock.types import Claim
 
-ACQUIRE = Script("acquire.lua")
+ACQUIRE = Script("acquire.lua", "acquire_count.lua")
 RELEASE = Script("release.lua", once=True)
 UNCLAIMED = Script("unclaimed.lua")
 RENEW = Script("renew.lua")
-RAISE_FENCE = Script("raise_fence.lua")
+RAISE_FENCE = Script("below.lua", "lift.lua", "raise_fence.lua")
 
 _ACQUIRE = ACQUIRE.start(6) + "$1\r\n2\r\n"
 _RELEASE = RELEASE.start(3) + "$1\r\n1\r\n"
@@ -57,14 +57,15 @@ def unclaimed(claim: Claim, last_fence: int, fences: int) -> bytes:
     return UNCLAIMED.request(2, *names, last_fence, claim.session, last_fence + fences)
 
 
-def renew(claims: Sequence[Claim]) -> bytes:
-    return RENEW.request(
-        len(claims),
+def renew(claims: Sequence[Claim], script: Script = RENEW, counters: Sequence[str] = ()) -> bytes:
+    return script.request(
+        len(claims) + len(counters),
         *[lock_name(claim.key) for claim in claims],
+        *counters,
         *[claim.owner for claim in claims],
         *[milliseconds(claim.ttl) for claim in claims],
     )
 
 
-def raise_fence(key: str, above: int) -> bytes:
-    return RAISE_FENCE.request(1, fence_key(key), above)
+def raise_fence(key: str, above: int, script: Script = RAISE_FENCE, shard: Sequence[str] = ()) -> bytes:
+    return script.request(2 + len(shard), lock_name(key), fence_key(key), *shard, above)

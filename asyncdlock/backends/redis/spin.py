@@ -2,14 +2,16 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis import requests
 from asyncdlock.backends.redis.base import MOST_FENCES
+from asyncdlock.backends.redis.fence_counter import FenceCounter
 from asyncdlock.backends.redis.inspection import InspectedRedis
 from asyncdlock.backends.redis.queue_server import PATIENCE, MessageRunner, QueueServer
 from asyncdlock.backends.redis.replies import OutcomeUnknown
-from asyncdlock.backends.redis.requests import ACQUIRE, RELEASE
+from asyncdlock.backends.redis.requests import RELEASE
 from asyncdlock.errors import BackendError
 from asyncdlock.types import Capabilities, Claim, Grant, new_grant, validity
 
@@ -28,13 +30,26 @@ class SpinBackend(InspectedRedis):
         interprocess=True,
         min_ttl=0.01,
         fence_floor=True,
+        once=True,
         inspection=True,
     )
 
-    def __init__(self, server: MessageRunner, *, local_queue: bool = False, local_handoffs: int = 0) -> None:
-        super().__init__(server, local_queue=local_queue, local_handoffs=local_handoffs)
+    def __init__(
+        self,
+        server: MessageRunner,
+        *,
+        counter: FenceCounter,
+        local_queue: bool = False,
+        local_handoffs: int = 0,
+    ) -> None:
+        super().__init__(server, local_queue=local_queue, local_handoffs=local_handoffs, counter=counter)
+        self.capabilities = replace(self.capabilities, once=counter.stays)
+        self._take = counter.acquire
+        self._take_request = counter.acquire_request
         # For force_release alone: others may queue for the same locks.
-        self._queue = QueueServer(server, patience=PATIENCE, handoffs=local_handoffs, max_waiters=None)
+        self._queue = QueueServer(
+            server, patience=PATIENCE, handoffs=local_handoffs, max_waiters=None, counter=counter
+        )
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
         key, owner, ttl = claim  # at once: a field of a named tuple costs as much as all three
@@ -44,11 +59,11 @@ class SpinBackend(InspectedRedis):
         delays = None
         while True:
             sent = time.monotonic()
-            request = requests.acquire(claim, reserve + 1)
+            request = self._take_request(claim, reserve + 1)
             try:
-                reply = await self._server.send(ACQUIRE, key, request)
+                reply = await self._server.send(self._take, key, request)
             except BackendError as error:
-                reply = await self._server.run_again(error, ACQUIRE, key, request)
+                reply = await self._server.run_again(error, self._take, key, request)
             if type(reply) is not list:
                 last_fence = int(reply)
                 # `_remember`, written out: a call is 1 % of a cycle.
@@ -69,7 +84,7 @@ class SpinBackend(InspectedRedis):
             record.tell(claim)
         sent = time.monotonic()
         handoffs = self.local_handoffs  # all grants of a client take as many fences: `inspect` goes by that
-        reply = await self._server.run(ACQUIRE, claim.key, requests.acquire(claim, handoffs + 1))
+        reply = await self._server.run(self._take, claim.key, self._take_request(claim, handoffs + 1))
         if type(reply) is list:
             return None
         self._remember(claim.owner, int(reply))

@@ -12,7 +12,7 @@ All that is private to redis-py and used by us is in `take_over`.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, overload
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection
@@ -29,6 +29,20 @@ _NOTHING = object()
 
 pack: Callable[[tuple[str | int, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 """A command as bytes."""
+
+
+class Answer(Protocol):
+    """Where a reply goes: a future, or whoever counts replies without one."""
+
+    def done(self) -> bool:
+        """Nobody wants it any more."""
+        ...
+
+    def set_result(self, reply: Any, /) -> None: ...
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
+AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
 
 class StreamOwner(Protocol):
@@ -69,12 +83,12 @@ class Stream(asyncio.Protocol):
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
-        self._pending: deque[asyncio.Future[Any]] = deque()
+        self._pending: deque[Answer] = deque()
         self._unsent: list[bytes] = []
         # Whether several were answered at once: as many will send in the same tick.
         self._crowd = False
         self._busy_poll = BusyPoll(self._pending, self._loop.call_soon) if stay_awake else None
-        self._subscriptions: dict[asyncio.Future[Any], tuple[bytes, bytes]] = {}
+        self._subscriptions: dict[Answer, tuple[bytes, bytes]] = {}
         self._call_timeout = call_timeout
         # Replies counted so far, and how many there were at the last look of the stall timer.
         self._replies = 0
@@ -83,7 +97,11 @@ class Stream(asyncio.Protocol):
         self.transport.set_protocol(self)
         _process.cut_in_child(self)
 
-    def send(self, packed: bytes, future: "asyncio.Future[Any] | None" = None) -> "asyncio.Future[Any]":
+    @overload
+    def send(self, packed: bytes) -> "asyncio.Future[Any]": ...
+    @overload
+    def send(self, packed: bytes, future: AnyAnswer) -> AnyAnswer: ...
+    def send(self, packed: bytes, future: Answer | None = None) -> Answer:
         """Write `packed` at the end of this tick at the latest; its reply becomes the future's result."""
         if future is None:
             future = self._loop.create_future()

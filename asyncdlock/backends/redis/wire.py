@@ -18,7 +18,7 @@ from redis.asyncio.connection import AbstractConnection
 
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis.replies import error_from_redis_py
-from asyncdlock.backends.redis.stream import Stream, pack, take_over
+from asyncdlock.backends.redis.stream import Answer, Stream, pack, take_over
 from asyncdlock.errors import BackendError, BackendUnavailable
 
 Opener = Callable[[], Awaitable[AbstractConnection]]
@@ -60,7 +60,7 @@ class Wire:
         self._stream: Stream | None = None
         self._opening: asyncio.Task[None] | None = None
         # Requests that wait for the connection to open, or to take more.
-        self._backlog: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
+        self._backlog: deque[tuple[bytes, Answer]] = deque()
         self._was_open = False
         self._closed = False
         self.commands: int = 0
@@ -84,15 +84,30 @@ class Wire:
         self.commands += 1
         return stream.send(packed)
 
+    def ask(self, packed: bytes, answer: Answer) -> None:
+        """Send a command that is packed; its reply goes to `answer` as soon as it is read.
+
+        :raises BackendUnavailable: the wire was closed.
+        """
+        stream = self._stream
+        if stream is None or stream.paused or self._backlog:
+            self._put_off(packed, answer)
+        else:
+            self.commands += 1
+            stream.send(packed, answer)
+
     def _enqueue(self, packed: bytes) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._put_off(packed, future)
+        return future
+
+    def _put_off(self, packed: bytes, answer: Answer) -> None:
         """Send as soon as the connection takes it, and in order: a release must not overtake its acquire."""
         if self._closed:
             raise BackendUnavailable("the connection was closed", definite=True)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._backlog.append((packed, future))
+        self._backlog.append((packed, answer))
         if self._stream is None:
             self._start_opening()
-        return future
 
     def send_backlog(self) -> None:
         """Send what waits, while the connection takes it. What was cancelled is never sent."""

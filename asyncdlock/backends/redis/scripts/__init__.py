@@ -22,16 +22,18 @@ class Script:
 
     A request names the script (EVALSHA); `in_full` makes it one that brings the text along (EVAL).
 
+    `first`: a line of Lua that precedes its files.
+
     `once`: what it does can be done once only. An empty reply (0) to a repetition, when the reply to the
     first request was lost, may mean that the first had done it or that there was nothing to do.
     """
 
     __slots__ = ("_by_name", "_in_full", "_name", "once", "source")
 
-    def __init__(self, *file_names: str, once: bool = False) -> None:
+    def __init__(self, *file_names: str, first: str = "", once: bool = False) -> None:
         self.once: bool = once
         folder = files(__name__)
-        self.source: str = "\n".join((folder / name).read_text("utf-8") for name in file_names)
+        self.source: str = "\n".join([first, *((folder / name).read_text("utf-8") for name in file_names)])
         # Redis names scripts by SHA-1: an address, not a secret.
         self._name = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self._by_name = words("EVALSHA", self._name)

@@ -1,5 +1,5 @@
--- Take the lock if it is free, and its fence in the same step.
--- KEYS: lock, fence counter
+-- Take the lock if it is free, and its fence in the same step: by acquire_count.lua or acquire_number.lua.
+-- KEYS: lock, fence counter, [the shard's counter]
 -- ARGV: owner, ttl in ms, number of fences to take
 -- Returns the last fence taken, or {PTTL of the holder} (-1: the holder has no TTL).
 
@@ -16,14 +16,3 @@ if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   -- Ours already: the reply to an earlier try was lost. Its fence too, so take another.
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
-local fence = redis.pcall('INCRBY', KEYS[2], ARGV[3])
-if type(fence) == 'table' then
-  -- Not a counter, or at its end: scripts are not rolled back, so undo the lock by hand.
-  redis.call('DEL', KEYS[1])
-  return fence
-end
-if fence > 9007199254740991 then
-  -- Lua counts in doubles: past 2^53 only the stored digits are exact.
-  return redis.call('GET', KEYS[2])
-end
-return fence

@@ -1,5 +1,5 @@
 -- What the scripts of the fair queue share.
--- KEYS: lock, fence counter, queue, sessions
+-- KEYS: lock, fence counter, queue, sessions, [the shard's counter]
 -- ARGV: owner, ttl in ms, fences per grant, patience in ms, PUBLISH or SPUBLISH, channel prefix, …
 --       Who wants to hold the lock beside others says "1 limit" for the fences: how many may hold it, 0 any number.
 --
@@ -23,17 +23,6 @@ local FOREIGN = {err = "FOREIGN the lock's key holds a string that is no lock"}
 local function is_foreign(holder)
   local token = #holder == 36 or #holder == 32
   return not (token and string.match(holder, '^[%x-]+$')) and redis.call('PTTL', LOCK) == -1
-end
-
--- Give the lock to `owner`; the last of the fences taken, as digits past 2^53 (Lua counts in doubles).
--- The counter comes first: should it fail, the script ends with the lock untouched.
-local function grant(owner, ttl, fences)
-  local fence = redis.call('INCRBY', FENCE, fences)
-  redis.call('SET', LOCK, owner, 'PX', ttl)
-  if fence > 9007199254740991 then
-    return redis.call('GET', FENCE)
-  end
-  return fence
 end
 
 -- Tell the process of a waiter that it has the lock; whether anybody listens.

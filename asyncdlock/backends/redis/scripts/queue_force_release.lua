@@ -3,13 +3,8 @@
 -- Returns 0 when somebody else holds it by now, 1 when that one did, or {owner, fence} of a grant to our session.
 
 -- What the holder's process had reserved was counted when it was granted: the next fence is above all of it.
-local current = redis.call('GET', FENCE) or '0'
-local floor = ARGV[7]
--- Compared as digits: Lua's numbers are exact to 2^53 only.
-if #current < #floor or (#current == #floor and current < floor) then
-  redis.call('SET', FENCE, floor)
-end
-redis.call('INCRBY', FENCE, 1)
+lift(ARGV[7])
+grant(nil, 0, 1)
 if (redis.call('GET', LOCK) or '') ~= ARGV[8] then
   return 0
 end

@@ -8,15 +8,12 @@ sharing = function()
 
   -- Give `owner` a lease; its fence. What an earlier time left in the set does not count.
   function shared.grant(owner, ttl)
-    local fence = redis.call('INCR', FENCE)
+    local fence = grant(nil, ttl, 1)
     if redis.call('GET', LOCK) ~= SHARED then
       redis.call('DEL', holders)
       redis.call('SET', LOCK, SHARED)
     end
     leases.extend(owner, ttl)
-    if fence > 9007199254740991 then
-      return redis.call('GET', FENCE)
-    end
     return fence
   end
 
