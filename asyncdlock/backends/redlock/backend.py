@@ -22,45 +22,34 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis import requests
 from asyncdlock.backends.redis.background import Background
 from asyncdlock.backends.redis.client_record import ClientRecord
 from asyncdlock.backends.redis.replies import foreign_data
-from asyncdlock.backends.redis.requests import ACQUIRE, RAISE_FENCE, RELEASE, RENEW
-from asyncdlock.backends.redlock.ballot import Ballot, Question
+from asyncdlock.backends.redlock.ballot import (
+    EXTEND,
+    GIVE_BACK,
+    GIVE_BACK_REST,
+    RAISE,
+    TAKE,
+    UNDO,
+    Ballot,
+    Question,
+)
 from asyncdlock.backends.redlock.inspection import Everywhere, InspectedRedlock
 from asyncdlock.backends.redlock.member import Member
+from asyncdlock.backends.redlock.pauses import Pauses, RoundTrip, look_out
+from asyncdlock.backends.redlock.unsettled import Unsettled
+from asyncdlock.backends.redlock.waits import Waits
 from asyncdlock.errors import QuorumError
-from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, validity
+from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, validity
 
 FENCE_SCALE = 16
 MOST_NODES = FENCE_SCALE - 1
 _MIN_TTL = 0.5  # of which a node has a tenth to answer
 _RENEW_CHUNK = 256
 _PATIENCE = 2.0
-
-_TAKE = Question(ACQUIRE, yes=lambda reply: type(reply) is not list, enough=lambda ballot: ballot.settled)
-_EXTEND = Question(RENEW, yes=all, enough=lambda ballot: ballot.carried)
-_GIVE_BACK = Question(
-    RELEASE, yes=bool, enough=lambda ballot: ballot.carried or ballot.refused, no_is_certain=False
-)
-# Whatever they answer: that a majority has done it is enough.
-_UNDO = Question(RELEASE, yes=lambda _: True, enough=lambda ballot: ballot.settled)
-_GIVE_BACK_REST = Question(RELEASE, yes=bool, enough=lambda _: False, no_is_certain=False)
-_RAISE = Question(RAISE_FENCE, yes=lambda _: True, enough=lambda ballot: ballot.settled)
-
-
-class _GivenBack(NamedTuple):
-    """What is known after a release that could not find out whether the lock was owned."""
-
-    yes: set[int]
-    """The nodes that held it, and do so no longer."""
-    no: set[int]
-    """The nodes that certainly did not hold it. Of the rest a later "no" proves nothing."""
-    until: float
 
 
 class RedlockBackend(InspectedRedlock):
@@ -74,12 +63,20 @@ class RedlockBackend(InspectedRedlock):
         interprocess=True,
         min_ttl=_MIN_TTL,
         fence_floor=True,
+        once=True,
         inspection=True,
     )
-    local_queue = False
     local_handoffs = 0
 
-    def __init__(self, members: Sequence[Member], *, node_timeout: float, connect_timeout: float) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        *,
+        node_timeout: float,
+        connect_timeout: float,
+        local_queue: bool = True,
+    ) -> None:
+        self.local_queue = local_queue
         self._members = members
         self._connect_timeout = connect_timeout
         self._node_timeout = node_timeout
@@ -87,9 +84,15 @@ class RedlockBackend(InspectedRedlock):
         self._background = Background()
         self._record = ClientRecord(Everywhere(members), self._background, fences=1)
         self._had_majority = False
+        self._round_trip = RoundTrip()
         # The last request of each claim that not every node has answered.
         self._latest: dict[str, Ballot] = {}
-        self._unsettled: dict[str, _GivenBack] = {}
+        self._unsettled = Unsettled()
+        self._waits = Waits()
+
+    @property
+    def _is_connected(self) -> bool:
+        return sum([member.is_open for member in self._members]) >= self._quorum
 
     @property
     def commands(self) -> int:
@@ -99,43 +102,59 @@ class RedlockBackend(InspectedRedlock):
 
     async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
         silent_since: float | None = None
-        for delay in jittered(0.005, 0.25):
+        pauses = Pauses(self._round_trip)
+        while True:
             try:
-                grant = await self.try_acquire(claim)
+                outcome = await self._stand(claim)
             except QuorumError:
                 # Whoever waits has as much patience with a silent majority as `redis://` has with a
                 # server that restarts.
                 silent_since = silent_since or time.monotonic()
                 if time.monotonic() - silent_since > _PATIENCE:
                     raise
+                pause = pauses.when_held()
             else:
-                if grant is not None:
-                    return grant
+                if type(outcome) is Grant:
+                    return outcome
                 silent_since = None
-            await asyncio.sleep(delay)
-        raise AssertionError("the delays never end")
+                pause = pauses.when_split() if outcome else pauses.when_held()
+            if self.local_queue:
+                await look_out(self._members, claim.key, pauses, time.monotonic() + pause)
+            else:
+                await asyncio.sleep(pause)
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
+        outcome = await self._stand(claim)
+        return outcome if type(outcome) is Grant else None
+
+    async def _stand(self, claim: Claim) -> Grant | int:
+        """Ask every node for its vote: the grant, or how many votes it got that were not enough.
+
+        :raises QuorumError: too few nodes answered.
+        """
         # A lease begins with the request: opening a connection may take longer than a node has to answer.
-        await self._connect(claim.ttl)
+        if not self._is_connected:
+            await self._connect(claim.ttl)
         if claim.ttl != self._record.ttl or type(claim.owner) is not str:
             self._record.tell(claim)
         sent = time.monotonic()
-        ballot = await self._ask(_TAKE, requests.acquire(claim, 1), claim.ttl, claim.owner)
+        ballot = await self._ask(TAKE, requests.acquire(claim, 1), claim.ttl, claim.owner)
         if ballot.carried:
             fence = await self._store_fence(claim, ballot)
             # Counted from before the first request, and looked at last: whatever took long
             # above, a slow node or a pause of this process, has used up the lease.
             expires_at = sent + validity(claim.ttl)
             if time.monotonic() < expires_at:
-                return Grant(claim, fence, expires_at)
+                return new_grant((claim, fence, expires_at, 0))
+        elif not ballot.failures:
+            self._round_trip.note(time.monotonic() - sent)
         # Also what we believe not to have won may have been granted: release everywhere.
-        await self._ask(_UNDO, requests.release(claim), claim.ttl, claim.owner)
+        await self._ask(UNDO, requests.release(claim), claim.ttl, claim.owner)
         if ballot.too_few_answers:
             if ballot.foreign:
                 raise foreign_data(claim.key, ballot.foreign, definite=False)
             raise ballot.error(f"no majority of {len(self._members)} Redis nodes answered")
-        return None
+        return len(ballot.yes)
 
     async def _store_fence(self, claim: Claim, granted: Ballot) -> int:
         """The fence, once a majority remembers it.
@@ -154,7 +173,7 @@ class RedlockBackend(InspectedRedlock):
         await self._raise_counters(key, above // FENCE_SCALE, math.inf)
 
     async def _raise_counters(self, key: str, counter: int, ttl: float) -> None:
-        ballot = await self._ask(_RAISE, requests.raise_fence(key, counter), ttl)
+        ballot = await self._ask(RAISE, requests.raise_fence(key, counter), ttl)
         if not ballot.carried:
             raise ballot.error(f"no majority of {len(self._members)} Redis nodes stored the fence of {key!r}")
 
@@ -171,7 +190,7 @@ class RedlockBackend(InspectedRedlock):
         ttl = min(claim.ttl for claim in claims)
         await self._connect(ttl)
         # Unless a majority has extended all of them, the answer may differ from lock to lock.
-        ballot = await self._ask(_EXTEND, requests.renew(claims), ttl)
+        ballot = await self._ask(EXTEND, requests.renew(claims), ttl)
         replies = [reply for _, reply in (*ballot.yes, *ballot.no)]
         return [
             self._lease_state(sum(reply[index] for reply in replies), len(replies))
@@ -196,11 +215,13 @@ class RedlockBackend(InspectedRedlock):
         await self._connect(claim.ttl)
         if self._record.noted and claim.owner in self._record.noted:
             self._record.forget(claim.owner)
-        earlier = self._unsettled.pop(claim.owner, None)
-        question = _GIVE_BACK if earlier is None else _GIVE_BACK_REST
+        earlier = self._unsettled.pop(claim.owner)
+        question = GIVE_BACK if earlier is None else GIVE_BACK_REST
         ballot = await self._ask(question, requests.release(claim), claim.ttl, claim.owner)
         if ballot.too_few_answers:
-            await ballot.decided(_PATIENCE)  # there is no lease any more that waiting could use up
+            await ballot.decided(
+                self._waits, _PATIENCE
+            )  # there is no lease any more that waiting could use up
         yes = {index for index, _ in ballot.yes}
         no = {index for index, _ in ballot.no}
         if earlier is not None:
@@ -209,7 +230,7 @@ class RedlockBackend(InspectedRedlock):
             return True
         if len(self._members) - len(no) < self._quorum:
             return False
-        self._remember(claim, _GivenBack(yes, no, time.monotonic() + claim.ttl))
+        self._unsettled.remember(claim, yes, no)
         raise ballot.error(
             f"too few Redis nodes can tell whether {claim.key!r} was still owned when it was released"
         )
@@ -225,16 +246,10 @@ class RedlockBackend(InspectedRedlock):
         await self._raise_counters(key, max(counter, above // FENCE_SCALE) + 1, math.inf)
         holder = self._holder(seen)
         if holder:
-            ballot = await self._ask(_UNDO, requests.release(Claim(key, holder, math.inf)), math.inf)
+            ballot = await self._ask(UNDO, requests.release(Claim(key, holder, math.inf)), math.inf)
             if not ballot.carried:
                 raise ballot.error(f"no majority of {len(self._members)} Redis nodes gave {key!r} back")
         return bool(holder)
-
-    def _remember(self, claim: Claim, given_back: _GivenBack) -> None:
-        self._unsettled[claim.owner] = given_back
-        now = time.monotonic()
-        while (oldest := next(iter(self._unsettled))) != claim.owner and self._unsettled[oldest].until < now:
-            del self._unsettled[oldest]
 
     async def aclose(self) -> None:
         # A majority has answered; the releases of the others are still on their way.
@@ -245,23 +260,24 @@ class RedlockBackend(InspectedRedlock):
         await self._background.aclose()
         for member in self._members:
             await member.aclose()
+        self._waits.close()
 
     # Asking
 
     async def _connect(self, ttl: float) -> None:
         """Return when a majority is connected, or could not be reached in time."""
-        if sum([member.is_open for member in self._members]) >= self._quorum:
+        if self._is_connected:
             return
         # The first connections are not counted against any lease.
         within = min(self._node_timeout, ttl / 10) if self._had_majority else self._connect_timeout
         deadline = time.monotonic() + within
         dialling = {member.dial() for member in self._members if not member.is_open}
-        while dialling and sum([member.is_open for member in self._members]) < self._quorum:
+        while dialling and not self._is_connected:
             left = max(0.0, deadline - time.monotonic())
             done, dialling = await asyncio.wait(dialling, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 return
-        self._had_majority = sum([member.is_open for member in self._members]) >= self._quorum
+        self._had_majority = self._is_connected
 
     async def _ask(self, question: Question, request: bytes, ttl: float, owner: str = "") -> Ballot:
         """Send `request` to all nodes, and return when their answers settle it or the time is up.
@@ -273,7 +289,7 @@ class RedlockBackend(InspectedRedlock):
         ballot = Ballot(self._members, self._quorum, question, request, owner, self._forget)
         if owner and not ballot.finished:
             self._latest[owner] = ballot
-        await ballot.decided(min(self._node_timeout, ttl / 10))
+        await ballot.decided(self._waits, min(self._node_timeout, ttl / 10))
         return ballot
 
     def _forget(self, ballot: Ballot) -> None:

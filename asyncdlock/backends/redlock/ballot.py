@@ -1,20 +1,22 @@
 """One request to every node of a quorum, and what they have answered so far.
 
-Answers are counted by callbacks, without a task per node. So a ballot goes on when its caller was cancelled
-or has seen enough: a slow node still gets, and is still asked again for, what the others have done.
+Answers are counted as they are read, without a task or a future per node (`python -m bench.redlock_reference`
+has what that buys). So a ballot goes on when its caller was cancelled or has seen enough: a slow node still
+gets, and is still asked again for, what the others have done.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from asyncdlock.backends.redis.replies import ForeignData, ScriptMissing
+from asyncdlock.backends.redis.requests import ACQUIRE, RAISE_FENCE, RELEASE, RENEW
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.backends.redlock.member import Member
+from asyncdlock.backends.redlock.waits import Waits
 from asyncdlock.errors import BackendError, BackendUnavailable, QuorumError
 
-_LATE_TURNS = 3  # of the loop: one reads the sockets, one counts the answer, one to spare
+_LATE_TURNS = 3  # of the loop: one reads the sockets, one counts a failure, one to spare
 
 
 class Question(NamedTuple):
@@ -26,6 +28,43 @@ class Question(NamedTuple):
     """Whether the answers so far settle it; otherwise all nodes are waited for."""
     no_is_certain: bool = True
     """Whether a "no" to a repetition says what the lost reply to the first request said."""
+
+
+TAKE = Question(ACQUIRE, yes=lambda reply: type(reply) is not list, enough=lambda ballot: ballot.settled)
+EXTEND = Question(RENEW, yes=all, enough=lambda ballot: ballot.carried)
+GIVE_BACK = Question(
+    RELEASE, yes=bool, enough=lambda ballot: ballot.carried or ballot.refused, no_is_certain=False
+)
+# Whatever they answer: that a majority has done it is enough.
+UNDO = Question(RELEASE, yes=lambda _: True, enough=lambda ballot: ballot.settled)
+GIVE_BACK_REST = Question(RELEASE, yes=bool, enough=lambda _: False, no_is_certain=False)
+RAISE = Question(RAISE_FENCE, yes=lambda _: True, enough=lambda ballot: ballot.settled)
+
+
+class _Vote:
+    """Where the answer of one node goes."""
+
+    __slots__ = ("_ballot", "_first_failure", "_index")
+
+    def __init__(self, ballot: "Ballot", index: int, first_failure: BackendError | None = None) -> None:
+        self._ballot = ballot
+        self._index = index
+        self._first_failure = first_failure
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, reply: Any) -> None:
+        if self._first_failure is None:
+            self._ballot.answered(self._index, reply)
+        else:
+            self._ballot.answered_again(self._index, reply, self._first_failure)
+
+    def set_exception(self, error: Exception) -> None:
+        # Not at once: the connection that fails is not yet done with it.
+        asyncio.get_running_loop().call_soon(
+            self._ballot.went_wrong, self._index, _stated(error), self._first_failure
+        )
 
 
 class Ballot:
@@ -82,62 +121,57 @@ class Ballot:
         self.no: list[tuple[int, Any]] = []
         self.failures: dict[int, Exception] = {}
         # Sets of nodes, as bits.
-        self._unanswered = everybody = (1 << len(members)) - 1
-        self._awaited = everybody
-        if any(member.silent for member in members):
-            self._awaited = sum(1 << index for index, member in enumerate(members) if not member.silent)
-            if self._awaited.bit_count() < quorum:
-                self._awaited = everybody
+        self._unanswered = self._awaited = (1 << len(members)) - 1
+        if silent := sum([1 << index for index, member in enumerate(members) if member.silent]):
+            others = self._awaited & ~silent
+            if others.bit_count() >= quorum:
+                self._awaited = others
         for index in range(len(members)):
-            self._send(index, request, self._answered)
+            self._send(index, request)
 
     # Asking
 
-    def _send(
-        self, index: int, request: bytes, answered: Callable[[int, "asyncio.Future[Any]"], None]
-    ) -> None:
+    def _send(self, index: int, request: bytes, first_failure: BackendError | None = None) -> None:
         try:
-            future = self._members[index].send(request)
+            self._members[index].ask(request, _Vote(self, index, first_failure))
         except BackendError as error:
-            self._failed(index, error)
-        else:
-            future.add_done_callback(partial(answered, index))
+            self._failed(index, error, first_failure)
 
-    def _answered(self, index: int, future: "asyncio.Future[Any]") -> None:
-        error = _error_of(future)
-        if error is None:
-            self._counted(index, future.result())
-        elif self.superseded or (error.definite and not isinstance(error, ScriptMissing)):
-            self._failed(index, error)
+    def went_wrong(self, index: int, error: BackendError, first: BackendError | None) -> None:
+        """There is no answer: ask again where the table says so."""
+        again = first is None and (not error.definite or isinstance(error, ScriptMissing))
+        if again and not self.superseded:
+            self._send(index, self._question.script.in_full(self._request), error)
         else:
-            self._send(
-                index, self._question.script.in_full(self._request), partial(self._answered_again, error)
-            )
-
-    def _answered_again(self, first: BackendError, index: int, future: "asyncio.Future[Any]") -> None:
-        error = _error_of(future)
-        if error is not None:
-            # Also when this try certainly failed, the first one may have been carried out.
-            self._failed(index, _restated(error, str(error), definite=error.definite and first.definite))
-        elif not (first.definite or self._question.no_is_certain or self._question.yes(future.result())):
-            self._failed(index, BackendUnavailable(f"{first}; whether it was done cannot be known"))
-        else:
-            self._counted(index, future.result())
+            self._failed(index, error, first)
 
     # Counting
 
-    def _counted(self, index: int, reply: Any) -> None:
-        self._members[index].silent = False
-        self.failures.pop(index, None)  # it was late
+    def answered(self, index: int, reply: Any) -> None:
+        """A node has said yes or no."""
+        member = self._members[index]
+        if member.silent:
+            member.silent = False
+        if self.failures:
+            self.failures.pop(index, None)  # it was late
         (self.yes if self._question.yes(reply) else self.no).append((index, reply))
         self._settle(index)
 
-    def _failed(self, index: int, error: BackendError) -> None:
+    def answered_again(self, index: int, reply: Any, first: BackendError) -> None:
+        """A node has answered the repetition."""
+        if first.definite or self._question.no_is_certain or self._question.yes(reply):
+            self.answered(index, reply)
+        else:
+            self._failed(index, BackendUnavailable(f"{first}; whether it was done cannot be known"))
+
+    def _failed(self, index: int, error: BackendError, first: BackendError | None = None) -> None:
         member = self._members[index]
         member.failed(error)
         if isinstance(error, ForeignData):
             self.foreign = str(error)
-        self.failures[index] = _restated(error, f"{member.name}: {error}", definite=error.definite)
+        # Also when the second try certainly failed, the first one may have been carried out.
+        definite = error.definite and (first is None or first.definite)
+        self.failures[index] = _restated(error, f"{member.name}: {error}", definite=definite)
         self._settle(index)
 
     def _settle(self, index: int) -> None:
@@ -155,19 +189,18 @@ class Ballot:
     def _is_over(self) -> bool:
         return not self._awaited or self._question.enough(self)
 
-    async def decided(self, within: float) -> None:
+    async def decided(self, waits: Waits, within: float) -> None:
         """Return when the answers settle it, when nobody is left to answer, or when the time is up.
 
         Nodes that were silent before are not waited for as long as the others are a majority.
         """
         if not self._is_over:
-            loop = asyncio.get_running_loop()
-            self._waiter = loop.create_future()
-            timer = loop.call_later(within, self._time_up, _LATE_TURNS)
+            self._waiter = asyncio.get_running_loop().create_future()
+            waits.enter(self, within)
             try:
                 await self._waiter
             finally:
-                timer.cancel()
+                waits.leave(self)
         if self._unanswered and not self._question.enough(self):
             self._note_silence()
 
@@ -177,13 +210,14 @@ class Ballot:
             self._completed = asyncio.get_running_loop().create_future()
             await asyncio.wait((self._completed,), timeout=within)
 
-    def _time_up(self, turns: int) -> None:
+    def time_up(self, turns: int = _LATE_TURNS) -> None:
+        """Whoever waits for the answers shall go on without those that are missing."""
         assert self._waiter is not None
         if self._waiter.done():
             return
         if turns:
             # What arrived while the loop was busy is there in time, and was not read yet.
-            asyncio.get_running_loop().call_soon(self._time_up, turns - 1)
+            asyncio.get_running_loop().call_soon(self.time_up, turns - 1)
         else:
             self._waiter.set_result(None)
 
@@ -228,10 +262,5 @@ def _restated(error: BackendError, message: str, *, definite: bool) -> BackendEr
     return kind(message, definite=definite)
 
 
-def _error_of(future: "asyncio.Future[Any]") -> BackendError | None:
-    if future.cancelled():
-        return BackendUnavailable("the request was given up")
-    error = future.exception()
-    if error is None or isinstance(error, BackendError):
-        return error
-    return BackendError(f"the request failed: {error!r}")
+def _stated(error: Exception) -> BackendError:
+    return error if isinstance(error, BackendError) else BackendError(f"the request failed: {error!r}")

@@ -65,16 +65,26 @@ class InspectedRedlock(Recorded, ABC):
     async def _connect(self, ttl: float) -> None: ...
 
     async def keys(self, start: str) -> AsyncIterator[str]:
-        """Every lock that any of the nodes knows of: some may be leftovers that no majority holds."""
+        """Every lock that any of the nodes knows of: some may be leftovers that no majority holds.
+
+        :raises QuorumError: so few nodes could be asked that a lock may be known to none of them.
+        """
         await self._connect(math.inf)
         known: set[str] = set()
+        asked = 0
         for member in self._members:
             if not member.is_open:
                 continue
-            async for key in live_keys(member.wire, start):
-                if key not in known:
-                    known.add(key)
-                    yield key
+            try:
+                async for key in live_keys(member.wire, start):
+                    if key not in known:
+                        known.add(key)
+                        yield key
+            except BackendError:
+                continue
+            asked += 1
+        if asked + self._quorum <= len(self._members):
+            raise QuorumError(f"{asked} of {len(self._members)} nodes answered: there may be more locks")
 
     async def _seen(self, key: str) -> list[Seen]:
         """What a majority says, or more."""

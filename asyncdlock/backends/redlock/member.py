@@ -7,6 +7,7 @@ from typing import Any
 from asyncdlock._backoff import jittered
 from asyncdlock.backends.redis.node import Node
 from asyncdlock.backends.redis.replies import ReadOnly
+from asyncdlock.backends.redis.stream import Answer
 from asyncdlock.backends.redis.wire import Wire
 from asyncdlock.errors import BackendError, BackendUnavailable
 
@@ -48,11 +49,20 @@ class Member:
 
         :raises BackendUnavailable: the node is down; nothing was sent.
         """
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.ask(request, future)
+        return future
+
+    def ask(self, request: bytes, answer: Answer) -> None:
+        """Send a request, as `send` does; the reply goes to `answer`.
+
+        :raises BackendUnavailable: the node is down; nothing was sent.
+        """
         if self._down is not None and not self._wire.is_open:
             if time.monotonic() >= self._dial_at:
                 self.dial()
             raise BackendUnavailable(self._down, definite=True)
-        return self._wire.send(request)
+        self._wire.ask(request, answer)
 
     def failed(self, error: BackendError) -> None:
         """A request failed: if the node could not be reached, the next ones do not try to."""

@@ -17,7 +17,7 @@ def from_url(url: str, **options: Any) -> RedlockBackend:
 
     :raises ValueError: malformed URL, unknown or invalid option.
     """
-    where = RedisURL.parse(url, options, known={"node_timeout": float})
+    where = RedisURL.parse(url, options, known={"node_timeout": float, "local_queue": bool})
     logins = dict(zip(where.hosts, where.logins, strict=True))
     if len(logins) != len(where.hosts):
         raise ValueError(f"a node stands twice in {redact(url)!r}: a majority needs different nodes")
@@ -35,5 +35,6 @@ def from_url(url: str, **options: Any) -> RedlockBackend:
     return RedlockBackend(
         members,
         node_timeout=where.ours.get("node_timeout", _NODE_TIMEOUT),
+        local_queue=where.ours.get("local_queue", True),
         connect_timeout=where.theirs.get("socket_connect_timeout") or _CONNECT_TIMEOUT,
     )
