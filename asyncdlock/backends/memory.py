@@ -106,6 +106,7 @@ class MemoryBackend:
         interprocess=False,
         min_ttl=0.01,
         fence_floor=True,
+        once=True,
         shared=True,
         semaphore=True,
         inspection=True,

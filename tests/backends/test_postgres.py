@@ -277,7 +277,7 @@ async def test_fences_that_are_used_up_are_said_to_be_so(url: str, key: str) -> 
 async def test_a_grant_outlives_a_crash_whatever_the_servers_default_is(key: str) -> None:
     settings = {"synchronous_commit": "off", "wal_writer_delay": "10s", "bgwriter_delay": "10s"}
     async with servers.postgres(settings=settings) as node, connect(node.url) as locks:
-        before = await locks.acquire(f"{key}-0")
+        before = await locks.acquire(f"{key}-0", ttl=60.0)
         for number in range(5):
             handle = await locks.acquire(key, ttl=60.0)
             node.kill()
@@ -290,7 +290,7 @@ async def test_a_grant_outlives_a_crash_whatever_the_servers_default_is(key: str
 async def test_a_renewal_outlives_a_crash(key: str) -> None:
     settings = {"synchronous_commit": "off", "wal_writer_delay": "10s", "bgwriter_delay": "10s"}
     async with servers.postgres(settings=settings) as node, connect(node.url) as locks:
-        handle = await locks.acquire(key, ttl=6.0, renew=False)
+        handle = await locks.acquire(key, ttl=60.0, renew=False)
         await asyncio.sleep(2.0)
         await handle.renew()
         node.kill()

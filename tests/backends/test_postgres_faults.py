@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from asyncdlock import AcquireTimeout, BackendError, connect
+from asyncdlock import AcquireTimeout, BackendError, Handle, connect
 from asyncdlock.backends.postgres import from_url
 from harness import servers
 from harness.faults.tcp_link import Link, Way, open_link
@@ -22,9 +22,14 @@ pytestmark = pytest.mark.faults
 
 _WAITER = """
 import asyncio, sys, asyncdlock
+url, key, ttl, places, permits = sys.argv[1:]
 async def main():
-    async with asyncdlock.connect(sys.argv[1]) as locks:
-        await locks.acquire(sys.argv[2], ttl=60.0)
+    async with asyncdlock.connect(url) as locks:
+        def wait():
+            if int(permits):
+                return locks.semaphore(key, permits=int(permits)).acquire(ttl=float(ttl))
+            return locks.acquire(key, ttl=float(ttl))
+        await asyncio.gather(*(wait() for _ in range(int(places))))
         await asyncio.sleep(3600)
 asyncio.run(main())
 """
@@ -51,14 +56,17 @@ def _by(link: Link, url: str) -> str:
 
 
 @asynccontextmanager
-async def _waiting_process(url: str, key: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _waiting_process(
+    url: str, key: str, *, ttl: float = 60.0, places: int = 1, permits: int = 0
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Another program that waits for the lock."""
     before = len(await claims(url, key))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _WAITER, url, key, cwd=Path(__file__).parents[2]
+        *(sys.executable, "-c", _WAITER, url, key, *map(str, (ttl, places, permits))),
+        cwd=Path(__file__).parents[2],
     )
     try:
-        await until(lambda: _claimed(url, key, before + 1), "it waits")
+        await until(lambda: _claimed(url, key, before + places), "it waits")
         yield process
     finally:
         if process.returncode is None:
@@ -108,6 +116,22 @@ async def test_a_waiting_process_that_is_frozen_is_passed_over(url: str, key: st
             await until(lambda: _claimed(url, key, 2), "it waits again")
             assert await mine.release()
             await until(lambda: _claimed(url, key, 1), "it has the lock")
+
+
+async def test_a_clock_that_was_set_back_keeps_no_frozen_process_alive(url: str, key: str) -> None:
+    strict = f"{url}?local_queue=off&patience=0.5"
+    async with connect(strict) as one, connect(strict) as two:
+        held = await one.acquire(key, ttl=60.0)
+        async with _waiting_process(strict, key, ttl=1.0) as process:
+            process.send_signal(signal.SIGSTOP)
+            async with database(url) as connection:  # what it said last was said ten minutes from now
+                said = "UPDATE asyncdlock.waiters SET spoke_at = spoke_at + interval '10 min' WHERE key = $1"
+                await connection.execute(said, key)
+            behind = asyncio.create_task(two.acquire(key, ttl=60.0))
+            await until(lambda: _claimed(url, key, 3), "both wait")
+            assert await held.release()
+            mine = await asyncio.wait_for(behind, 20.0)
+            assert mine.fence == held.fence + 1
 
 
 async def test_a_waiter_whose_connection_broke_queues_again(url: str, link: Link, key: str) -> None:
@@ -233,3 +257,32 @@ async def test_a_crash_of_one_server_process_is_survived(key: str) -> None:
         assert not waiting.done()
         assert await held.release() is True
         assert await (await asyncio.wait_for(waiting, 30.0)).release()
+
+
+@pytest.mark.parametrize("permits", [0, 1])
+async def test_a_process_that_died_with_its_server_costs_the_others_one_lease(key: str, permits: int) -> None:
+    """However many places it had: who was silent when the server came back is given time to speak again."""
+    async with servers.postgres() as node:
+        url = f"{node.url}?local_queue=off"
+        async with connect(url) as one, connect(url) as two:
+            held = await one.acquire(key, ttl=60.0)
+            async with _waiting_process(url, key, ttl=1.0, places=5, permits=permits) as process:
+                behind = asyncio.create_task(two.acquire(key, ttl=60.0))
+                await until(lambda: _claimed(url, key, 7), "all wait")
+                process.kill()
+                await process.wait()
+                node.kill()
+                await node.start()
+                while not await _given_back(held):
+                    await asyncio.sleep(0.05)
+                mine = await behind
+                # The next fence went to the process that is dead, in vain.
+                assert mine.fence == held.fence + 2
+                await mine.release()
+
+
+async def _given_back(handle: Handle) -> bool:
+    try:
+        return await handle.release()
+    except BackendError:
+        return False

@@ -55,6 +55,7 @@ class PostgresBackend(InspectedPostgres):
             interprocess=True,
             min_ttl=0.01,
             fence_floor=True,
+            once=True,
             shared=True,
             semaphore=True,
             inspection=True,

@@ -55,6 +55,10 @@ LANGUAGE plpgsql AS $$
 DECLARE
     began timestamptz := pg_postmaster_start_time();
 BEGIN
+    -- Said before the server's clock was set back: it is not believed until it speaks again.
+    IF waiter.spoke_at > moment + waiter.patience THEN
+        RETURN false;
+    END IF;
     -- One who joined before the server was started had its connection cut, and could not speak while the
     -- server recovered, which takes a while.
     IF greatest(waiter.spoke_at + waiter.patience,
@@ -111,6 +115,15 @@ DECLARE
     ends    timestamptz;
     last    bigint;
 BEGIN
+    IF releaser IS NULL THEN
+        -- Leases that ended without a word. One that began while its process was given time to come back after a start of
+        -- the server was in vain, and so would be those of its other places. (Owners begin with the session: 23 characters.)
+        DELETE FROM @schema@.waiters AS waiting USING (
+                SELECT owner, granted_at FROM @schema@.locks WHERE key = lock AND expires_at <= moment
+                UNION ALL SELECT owner, granted_at FROM @schema@.holders WHERE key = lock AND expires_at <= moment) AS silent
+            WHERE waiting.key = lock AND left(waiting.owner, 23) = left(silent.owner, 23)
+                AND waiting.spoke_at < least(silent.granted_at, pg_postmaster_start_time());
+    END IF;
     IF beside THEN
         DELETE FROM @schema@.holders WHERE key = lock AND expires_at <= moment;
         SELECT count(*) INTO sharers FROM @schema@.holders WHERE key = lock;
