@@ -9,7 +9,15 @@ from asyncdlock.fencing._check import MAX_FENCE
 from asyncdlock.fencing.signed import FenceSigner, InvalidSignature
 
 HEADER = "X-Fence-Token"
-WRITES = frozenset({"PUT", "POST", "PATCH", "DELETE"})
+READS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""The methods that HTTP calls safe. All others may write, also those that nobody has heard of."""
+
+FAILED = 400
+"""From this status on, what the endpoint wrote is not to be committed."""
+
+
+class Unsuccessful(Exception):
+    """The endpoint answered with an error: this makes the marks roll back, and goes no further."""
 
 
 class Refusal(NamedTuple):

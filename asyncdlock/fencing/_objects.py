@@ -41,8 +41,8 @@ class Objects:
     ) -> str | None:
         """The new ETag, or None when the object is no longer the one with `etag`; no `etag`: create it.
 
-        After an error it may have happened. A client that repeats requests by itself may also answer None for
-        a replacement of its own.
+        After an error it may have happened. A client that repeats requests by itself, as the aiohttp below it
+        does, may also answer None for a replacement of its own.
         """
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         try:

@@ -1,7 +1,8 @@
 """aiohttp middleware: `web.Application(middlewares=[fenced(marks)])` protects the handlers that write.
 
-A handler returns its response, and it leaves once the mark is committed. One that streams its response itself
-has answered before that: do not stream from a fenced handler.
+A handler returns its response, and it leaves once the mark, and whatever the handler wrote through the
+connection of `PostgresMarks`, is committed. If the response is an error (400 or more), both are rolled back.
+A handler that streams its response itself has answered before that: do not stream from a fenced handler.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,7 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from asyncdlock.errors import StaleFence
-from asyncdlock.fencing._header import HEADER, WRITES, Refusal, fence_in, stale
+from asyncdlock.fencing._header import FAILED, HEADER, READS, Refusal, Unsuccessful, fence_in, stale
 from asyncdlock.fencing.marks import ADMITTED, Marks
 from asyncdlock.fencing.signed import FenceSigner
 
@@ -36,20 +37,31 @@ def fenced(
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        key = key_of(request) if request.method in WRITES else None
+        key = None if request.method in READS else key_of(request)
         if key is None:
             return await handler(request)
         fence = fence_in(request.headers.getall(HEADER, []), key, signer)
         if isinstance(fence, Refusal):
             return _response(fence)
+        raised = None
         try:
             async with marks.admit(key, fence) as admitted:
                 ADMITTED.set(admitted)
-                return await handler(request)
+                try:
+                    response = await handler(request)
+                except web.HTTPException as answer:  # a redirect, say, which is no failure
+                    response = raised = answer
+                if response.status >= FAILED:
+                    raise Unsuccessful
+        except Unsuccessful:
+            pass
         except StaleFence as error:
             if error.key != key:
                 raise
             return _response(stale(error))
+        if raised is not None:
+            raise raised
+        return response
 
     return guard
 

@@ -5,14 +5,14 @@ app.add_middleware(FencedEndpoints, marks=MemoryMarks())
 ```
 
 The answer is held back until the mark, and whatever the endpoint wrote through the connection of
-`PostgresMarks`, is committed.
+`PostgresMarks`, is committed. If the answer is an error (400 or more), both are rolled back.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from asyncdlock.errors import StaleFence
-from asyncdlock.fencing._header import HEADER, WRITES, Refusal, fence_in, stale
+from asyncdlock.fencing._header import FAILED, HEADER, READS, Refusal, Unsuccessful, fence_in, stale
 from asyncdlock.fencing.marks import ADMITTED, Marks
 from asyncdlock.fencing.signed import FenceSigner
 
@@ -50,7 +50,7 @@ class FencedEndpoints:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 409 to a stale fence, and 428, 403 or 400 to one that is missing, forged or malformed."""
-        if scope["type"] != "http" or scope["method"] not in WRITES:
+        if scope["type"] != "http" or scope["method"] in READS:
             await self._app(scope, receive, send)
             return
         key = self._key_of(scope)
@@ -72,6 +72,10 @@ class FencedEndpoints:
             async with self._marks.admit(key, fence) as admitted:
                 ADMITTED.set(admitted)
                 await self._app(scope, receive, hold_back)
+                if not held_back or held_back[0].get("status", FAILED) >= FAILED:
+                    raise Unsuccessful
+        except Unsuccessful:
+            pass
         except StaleFence as error:
             if error.key != key:
                 raise

@@ -34,6 +34,8 @@ class OneShotBody(aiohttp.BytesPayload):
     def __init__(self, body: bytes) -> None:
         super().__init__(body)
         self._sent = False
+        self.withheld: bool = False
+        """Whether it should have been sent once more, and was not."""
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         """:raises aiohttp.ClientConnectionError: it was sent before."""
@@ -47,6 +49,7 @@ class OneShotBody(aiohttp.BytesPayload):
 
     def _send(self) -> None:
         if self._sent:
+            self.withheld = True
             raise aiohttp.ClientConnectionError("the body was sent before, on a connection that was lost")
         self._sent = True
 
@@ -77,17 +80,22 @@ class FencedHttp:
         :raises ResourceError: the request was refused for another reason, or the resource failed.
         :raises aiohttp.ClientError: no reply. Then, and when cancelled, the write may have happened.
         """
+        once = OneShotBody(body)
         try:
-            await self._put(key, body, fence, seq, repeat=repeat)
+            await self._put(key, once, fence, seq, repeat=repeat)
         except aiohttp.ClientConnectorError:
             raise  # no connection, hence nothing that was lost with one
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            await self._put(key, body, fence, seq, repeat=True)
+        except aiohttp.ClientConnectionError as error:
+            # Before 3.14.5 aiohttp tries to send it again, and tells of that instead of the loss.
+            lost = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+            if not lost and not once.withheld:
+                raise
+            await self._put(key, OneShotBody(body), fence, seq, repeat=True)
 
-    async def _put(self, key: str, body: bytes, fence: int, seq: int, *, repeat: bool) -> None:
+    async def _put(self, key: str, body: OneShotBody, fence: int, seq: int, *, repeat: bool) -> None:
         headers = write_headers(self._sign(key, fence), seq, repeat=repeat)
         async with self._session.put(
-            self._url(key), data=OneShotBody(body), headers=headers, allow_redirects=False
+            self._url(key), data=body, headers=headers, allow_redirects=False
         ) as response:
             check_written(key, fence, response.status, await response.read(), repeat=repeat)
 

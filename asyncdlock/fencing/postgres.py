@@ -36,9 +36,11 @@ async def guard(connection: Any, key: str, fence: int) -> None:
     """
     check_fence(fence)
     driver = _driver_of(connection)
-    if not driver.in_transaction():
-        raise LockError("guard() belongs into a transaction: without one it would be over before the write")
+    if not await driver.in_transaction():
+        raise LockError(_NO_TRANSACTION)
     await _run(driver, key, fence, "SELECT asyncdlock_guard({}, {})", (key, fence))
+    if not await driver.in_transaction():  # one that was to begin with that statement has ended with it
+        raise LockError(_NO_TRANSACTION)
 
 
 async def write_row(
@@ -82,12 +84,17 @@ async def write_row(
         raise StaleFence(label, seen=seen, got=fence)
 
 
-def protection(table: str) -> str:
-    """The SQL that puts `table`, which has a column `fence bigint`, under the guard of a trigger."""
+def protection(table: str, lock: str | None = None) -> str:
+    """The SQL that puts `table`, which gets a column `fence bigint`, under the guard of a trigger.
+
+    `lock` is an SQL expression over the columns of a row, such as `'account:' || id`: the key of the lock
+    that the row belongs to. Without one, any lock will do, and a transaction can be guarded by one lock only.
+    """
     target = _table(table).format()
+    argument = "" if lock is None else "'" + lock.replace("'", "''") + "'"
     return f"""ALTER TABLE {target} ADD COLUMN IF NOT EXISTS fence bigint NOT NULL DEFAULT 0;
 CREATE OR REPLACE TRIGGER asyncdlock_protect_rows BEFORE INSERT OR UPDATE OR DELETE ON {target}
-    FOR EACH ROW EXECUTE FUNCTION asyncdlock_protect();
+    FOR EACH ROW EXECUTE FUNCTION asyncdlock_protect({argument});
 CREATE OR REPLACE TRIGGER asyncdlock_protect_table BEFORE TRUNCATE ON {target}
     FOR EACH STATEMENT EXECUTE FUNCTION asyncdlock_protect();
 """
@@ -133,10 +140,15 @@ def _table(name: str) -> str:
     return ".".join(map(_quoted, name.split(".")))
 
 
+_NO_TRANSACTION = "guard() belongs into a transaction: without one it would be over before the write"
+
+
 class _Driver(Protocol):
     """One way to run a statement whose parameters stand as `{}`."""
 
-    def in_transaction(self) -> bool: ...
+    async def in_transaction(self) -> bool:
+        """Whether the next statement is part of one."""
+        ...
 
     async def value(self, statement: str, values: Sequence[Any]) -> Any:
         """The first column of the first row, or `None`."""
@@ -147,7 +159,7 @@ class _Asyncpg:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    def in_transaction(self) -> bool:
+    async def in_transaction(self) -> bool:
         return bool(self._connection.is_in_transaction())
 
     async def value(self, statement: str, values: Sequence[Any]) -> Any:
@@ -159,7 +171,7 @@ class _Psycopg:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    def in_transaction(self) -> bool:
+    async def in_transaction(self) -> bool:
         # Without autocommit the next statement begins one.
         return not self._connection.autocommit or self._connection.info.transaction_status != 0
 
@@ -172,16 +184,26 @@ class _Psycopg:
 class _SQLAlchemy:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self._began = False
 
-    def in_transaction(self) -> bool:
-        return True  # the next statement begins one
+    async def in_transaction(self) -> bool:
+        # The next statement begins one, unless the isolation level is AUTOCOMMIT: only the driver knows that.
+        if not self._began:
+            return True
+        core = self._connection
+        if not hasattr(core, "get_raw_connection"):  # a session
+            core = await core.connection()
+        inner = (await core.get_raw_connection()).driver_connection
+        return await _driver_of(inner).in_transaction()
 
     async def value(self, statement: str, values: Sequence[Any]) -> Any:
         from sqlalchemy import text
 
         named = {f"p{number}": value for number, value in enumerate(values)}
         marks = (f":{name}" for name in named)
-        row = (await self._connection.execute(text(statement.format(*marks)), named)).first()
+        escaped = statement.replace(":", "\\:")
+        row = (await self._connection.execute(text(escaped.format(*marks)), named)).first()
+        self._began = True
         return None if row is None else row[0]
 
 
@@ -202,10 +224,15 @@ def main() -> None:
         prog="python -m asyncdlock.fencing.postgres", description="Prints the SQL that the guards need."
     )
     parser.add_argument(
-        "--protect", metavar="TABLE", action="append", default=[], help="add a trigger to TABLE"
+        "--protect",
+        metavar="TABLE[=LOCK]",
+        action="append",
+        default=[],
+        help="add a trigger to TABLE; LOCK: the key of a row's lock in SQL, such as \"'account:' || id\"",
     )
     given = parser.parse_args()
-    sys.stdout.write("\n".join((MIGRATION, *(protection(table) for table in given.protect))))
+    tables = (target.partition("=") for target in given.protect)
+    sys.stdout.write("\n".join((MIGRATION, *(protection(table, lock or None) for table, _, lock in tables))))
 
 
 if __name__ == "__main__":

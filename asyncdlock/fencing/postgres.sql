@@ -11,6 +11,7 @@ CREATE TABLE IF NOT EXISTS asyncdlock_fences (
 CREATE OR REPLACE FUNCTION asyncdlock_guard(lock text, token bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     latest bigint;
+    guards jsonb := coalesce(nullif(current_setting('asyncdlock.guards', true), ''), '{}')::jsonb;
 BEGIN
     INSERT INTO asyncdlock_fences AS marks (key, fence) VALUES (lock, token)
         ON CONFLICT (key) DO UPDATE SET fence = token WHERE marks.fence <= token;
@@ -18,28 +19,52 @@ BEGIN
         SELECT fence INTO latest FROM asyncdlock_fences WHERE key = lock;
         RAISE EXCEPTION 'stale fencing token' USING ERRCODE = 'AF001', DETAIL = latest::text;
     END IF;
-    PERFORM set_config('asyncdlock.fence', token::text, true);
+    -- For the triggers of this transaction; a savepoint that is rolled back takes it back as well.
+    PERFORM set_config('asyncdlock.guards', (guards || jsonb_build_object(lock, token))::text, true);
+END $$;
+
+-- The fence with which this transaction may write `target` under `lock`; NULL for the lock: the only one there is.
+CREATE OR REPLACE FUNCTION asyncdlock_fence_for(lock text, target text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    guards jsonb := coalesce(nullif(current_setting('asyncdlock.guards', true), ''), '{}')::jsonb;
+    locks text[] := array(SELECT jsonb_object_keys(guards));
+BEGIN
+    IF lock IS NULL AND cardinality(locks) > 1 THEN
+        RAISE EXCEPTION 'table % is fenced, and several locks guard this transaction: protect the table with '
+            'an expression that names the lock of a row', target USING ERRCODE = 'AF002';
+    END IF;
+    IF guards -> coalesce(lock, locks[1]) IS NULL THEN
+        RAISE EXCEPTION 'table % is fenced: call asyncdlock_guard(%, fence) in this transaction', target,
+            coalesce(quote_literal(lock), 'key') USING ERRCODE = 'AF002';
+    END IF;
+    RETURN guards -> coalesce(lock, locks[1]);
 END $$;
 
 -- Protects a table against every writer. Its rows carry a column `fence`; a write is let through only in a
--- transaction that has called asyncdlock_guard, and only if no higher fence has written the row.
+-- transaction that has called asyncdlock_guard, and only if no higher fence has written the row. The trigger's
+-- argument, if it has one, is an expression over the columns of a row: the lock that it belongs to.
 CREATE OR REPLACE FUNCTION asyncdlock_protect() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    token bigint := nullif(current_setting('asyncdlock.fence', true), '')::bigint;
+    lock text;
 BEGIN
-    IF token IS NULL THEN
-        RAISE EXCEPTION 'table % is fenced: call asyncdlock_guard(key, fence) in this transaction', TG_TABLE_NAME
-            USING ERRCODE = 'AF002';
-    END IF;
     IF TG_OP = 'TRUNCATE' THEN
-        RAISE EXCEPTION 'table % is fenced: its rows are deleted one by one', TG_TABLE_NAME USING ERRCODE = 'AF002';
+        RAISE EXCEPTION 'table % is fenced: its rows are deleted one by one, after asyncdlock_guard(key, fence)',
+            TG_TABLE_NAME USING ERRCODE = 'AF002';
     END IF;
-    IF TG_OP <> 'INSERT' AND OLD.fence > token THEN
-        RAISE EXCEPTION 'stale fencing token' USING ERRCODE = 'AF001', DETAIL = OLD.fence::text;
+    IF TG_OP <> 'INSERT' THEN
+        IF TG_NARGS > 0 THEN
+            EXECUTE format('SELECT coalesce((%s)::text, '''') FROM (SELECT ($1).*) AS row', TG_ARGV[0]) INTO lock USING OLD;
+        END IF;
+        IF OLD.fence > asyncdlock_fence_for(lock, TG_TABLE_NAME) THEN
+            RAISE EXCEPTION 'stale fencing token' USING ERRCODE = 'AF001', DETAIL = OLD.fence::text;
+        END IF;
     END IF;
     IF TG_OP = 'DELETE' THEN
         RETURN OLD;
     END IF;
-    NEW.fence := token;
+    IF TG_NARGS > 0 THEN
+        EXECUTE format('SELECT coalesce((%s)::text, '''') FROM (SELECT ($1).*) AS row', TG_ARGV[0]) INTO lock USING NEW;
+    END IF;
+    NEW.fence := asyncdlock_fence_for(lock, TG_TABLE_NAME);
     RETURN NEW;
 END $$;

@@ -6,14 +6,18 @@ then `FCALL fenced_put 1 key fence seq value` and `FCALL fenced_get 1 key fence`
 """
 
 import sys
+import time
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncdlock.errors import StaleFence
 from asyncdlock.fencing._check import check_fence, written_before
+from asyncdlock.fencing._resource import UnknownOutcome
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis, RedisCluster
+
+__all__ = ["FUNCTIONS", "FencedRedis", "FencedValue", "UnknownOutcome"]
 
 _SOURCE = resources.files("asyncdlock.fencing").joinpath("fenced.lua").read_text("utf-8")
 _PUT = f"{_SOURCE}\nreturn put(KEYS, ARGV)"
@@ -42,7 +46,8 @@ class FencedRedis:
     """Reads and writes values under the fence of a lock; `redis` stays the caller's.
 
     Whatever the client raises (`redis.exceptions.RedisError`) comes out as it is. After a lost reply the
-    write may have happened; repeating it with the same fence and `seq` is safe.
+    write may have happened; repeating it with the same fence and `seq` is safe, and redis-py does so by
+    itself: the last 16 writes of a key are recognised, whoever has written since.
     """
 
     def __init__(self, redis: "Redis | RedisCluster") -> None:
@@ -55,14 +60,21 @@ class FencedRedis:
         A holder that writes more than once numbers its writes upwards with `seq`.
 
         :raises StaleFence: the lock has passed on; nothing was stored.
+        :raises UnknownOutcome: the lock has passed on, and so much was written during this call that nobody
+            can know whether the client has sent this twice and the first one was stored.
         :raises LockError: this holder has written with that `seq`, or a higher one, before.
         :raises ValueError: not a fence.
         """
         check_fence(fence, seq)
+        called = time.monotonic()
         said, *rest = await self._put(keys=[key], args=[str(fence), str(seq), body])
         match _text(said):
             case "stale":
-                raise StaleFence(key, seen=int(rest[0]), got=fence)
+                seen, forgotten_for = map(int, rest)
+                # What is forgotten was written before this call: then all of this call's is remembered.
+                if 0 <= forgotten_for <= (time.monotonic() - called) * 1000 + 1:
+                    raise UnknownOutcome(key, seen=seen, got=fence)
+                raise StaleFence(key, seen=seen, got=fence)
             case "behind":
                 raise written_before(key, fence, int(rest[0]))
 

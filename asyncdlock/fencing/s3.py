@@ -17,8 +17,13 @@ from typing import Any, NamedTuple
 from asyncdlock.errors import LockError, StaleFence
 from asyncdlock.fencing._check import check_fence, written_before
 from asyncdlock.fencing._objects import Objects, StoredObject
+from asyncdlock.fencing._resource import UnknownOutcome
+
+__all__ = ["FencedObject", "FencedS3", "UnfitStore", "UnknownOutcome", "probe"]
 
 _FENCE, _SEQ, _DIGEST, _SIZE = "asyncdlock-fence", "asyncdlock-seq", "asyncdlock-sha256", "asyncdlock-size"
+_PAST = "asyncdlock-past"
+_REMEMBERED = 16  # writes before the present one
 
 
 class UnfitStore(LockError):
@@ -58,22 +63,31 @@ class FencedS3:
         A holder that writes more than once numbers its writes upwards with `seq`.
 
         :raises StaleFence: the lock has passed on; nothing was stored.
+        :raises UnknownOutcome: the lock has passed on, and the write may have been stored before that: the
+            client may have sent it again by itself, and others have written much since.
         :raises LockError: this holder has written with that `seq`, or a higher one, before.
         :raises UnfitStore: the store ignores conditions; nothing was stored.
         :raises ValueError: not a fence.
         """
         check_fence(fence, seq)
         digest = hashlib.sha256(body).hexdigest()
+        mine = _Write(fence, seq, digest)
         metadata = {_FENCE: str(fence), _SEQ: str(seq), _DIGEST: digest, _SIZE: str(len(body))}
         stamp = f"\nasyncdlock fence={fence} seq={seq} sha256={digest}\n".encode()
         await self._check_fit()
+        refused = False
         while True:
             found = _mark(await self._objects.head(key))
-            if found[:3] == (fence, seq, digest):
+            if found.write == mine or mine.remembered in found.past:
                 return  # our own write, whose reply was lost
-            _check_order(key, found, fence, seq)
+            # A client that sends twice gets a refusal for what it has stored; others may have written since.
+            if refused and found.write.fence > fence and not found.remembers_since(mine):
+                raise UnknownOutcome(key, seen=found.write.fence, got=fence)
+            _check_order(key, found.write, fence, seq)
+            metadata[_PAST] = ",".join((found.write.remembered, *found.past)[:_REMEMBERED])
             if await self._objects.replace(key, body + stamp, etag=found.etag, metadata=metadata):
                 return
+            refused = True
 
     async def get(self, key: str, *, fence: int | None = None) -> FencedObject:
         """The object. With a `fence`, a holder that was displaced by a *write* is told so.
@@ -89,11 +103,11 @@ class FencedS3:
         found = await self._objects.get(key)
         if found is None:
             return FencedObject(None, 0, None)
-        mark = _mark(found)
-        if fence is not None and mark.fence > fence:
-            raise StaleFence(key, seen=mark.fence, got=fence)
+        written = _mark(found).write.fence
+        if fence is not None and written > fence:
+            raise StaleFence(key, seen=written, got=fence)
         size = int(found.metadata.get(_SIZE, len(found.body)))
-        return FencedObject(found.body[:size], mark.fence, found.etag)
+        return FencedObject(found.body[:size], written, found.etag)
 
     async def _check_fit(self) -> None:
         if self._fit is None or (self._fit.done() and (self._fit.cancelled() or self._fit.exception())):
@@ -122,21 +136,43 @@ async def probe(client: Any, bucket: str, *, prefix: str = "asyncdlock-probe/") 
         await objects.delete(key)
 
 
-class _Mark(NamedTuple):
+class _Write(NamedTuple):
     fence: int = 0
     seq: int = -1
     digest: str = ""
+
+    @property
+    def remembered(self) -> str:
+        """As it stands in the metadata of later objects."""
+        return f"{self.fence}.{self.seq}.{self.digest[:16]}"
+
+
+class _Mark(NamedTuple):
+    """What an object tells of the write that made it, and of those before."""
+
+    write: _Write = _Write()
+    past: tuple[str, ...] = ()
+    """The latest first."""
     etag: str | None = None
+
+    def remembers_since(self, write: _Write) -> bool:
+        """Whether all from `write` on are among the past: one that came before it is."""
+        if not self.past:
+            return False
+        fence, seq, _ = self.past[-1].split(".")
+        return (int(fence), int(seq)) < write[:2]
 
 
 def _mark(found: StoredObject | None) -> _Mark:
     if found is None:
         return _Mark()
     told = found.metadata
-    return _Mark(int(told.get(_FENCE, 0)), int(told.get(_SEQ, -1)), told.get(_DIGEST, ""), found.etag)
+    write = _Write(int(told.get(_FENCE, 0)), int(told.get(_SEQ, -1)), told.get(_DIGEST, ""))
+    past = told.get(_PAST, "")
+    return _Mark(write, tuple(past.split(",")) if past else (), found.etag)
 
 
-def _check_order(key: str, found: _Mark, fence: int, seq: int) -> None:
+def _check_order(key: str, found: _Write, fence: int, seq: int) -> None:
     if found.fence > fence:
         raise StaleFence(key, seen=found.fence, got=fence)
     if found.fence == fence and found.seq >= seq:

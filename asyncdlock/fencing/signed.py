@@ -17,6 +17,7 @@ from asyncdlock.errors import LockError
 from asyncdlock.fencing._check import check_fence
 
 _LEAST_SECRET = 16
+_MOST_DIGITS = 19  # of 2^63-1; Python refuses to read numbers without end
 
 
 class InvalidSignature(LockError):
@@ -76,7 +77,8 @@ class FenceSigner:
         """
         number, _, rest = token.partition(".")
         name, _, signature = rest.rpartition(".")
-        if not number.isascii() or not number.isdigit() or name not in self._secrets:
+        is_number = number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
+        if not is_number or name not in self._secrets:
             raise InvalidSignature(f"the fencing token for {key!r} is not signed with a secret that is known")
         expected = self._signature(name, key, int(number))
         if not hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace")):

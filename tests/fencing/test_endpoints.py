@@ -1,7 +1,8 @@
 """FencedEndpoints (ASGI) and `fenced` (aiohttp): one line protects the endpoints that write."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -15,7 +16,24 @@ from asyncdlock.fencing.asgi import FencedEndpoints
 from asyncdlock.fencing.marks import MemoryMarks
 from asyncdlock.fencing.signed import FenceSigner
 
+WRITES = {"PUT", "POST", "PATCH", "DELETE", "MOVE", "PROPPATCH"}
 SIGNER = FenceSigner({"1": b"a secret of sixteen"})
+
+
+class Ledger:
+    """Marks in a store of one's own choice: it commits or rolls back."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    @asynccontextmanager
+    async def admit(self, key: str, fence: int) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.said.append("rolled back")
+            raise
+        self.said.append("committed")
 
 
 class Service:
@@ -36,15 +54,20 @@ class Service:
         self.inside -= 1
 
     async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["method"] == "PUT":
+        if scope["method"] in WRITES:
             await self.write((await receive())["body"].decode())
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+        status = int(scope["query_string"] or 200)
+        await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b"done"})
 
     async def aiohttp(self, request: web.Request) -> web.StreamResponse:
-        if request.method == "PUT":
+        if request.method in WRITES:
             await self.write(await request.text())
-        return web.Response(body=b"done")
+        if request.query_string == "303":
+            raise web.HTTPSeeOther("/")
+        if request.query_string == "404":
+            raise web.HTTPNotFound
+        return web.Response(body=b"done", status=int(request.query_string or 200))
 
 
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
@@ -62,17 +85,19 @@ async def make(request: pytest.FixtureRequest, service: Service) -> Any:
 
     async def make(**options: Any) -> Ask:
         if request.param == "asgi":
-            app = FencedEndpoints(service.asgi, marks=MemoryMarks(), **options)
+            app = FencedEndpoints(service.asgi, marks=options.pop("marks", None) or MemoryMarks(), **options)
             asgi = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
             closing.append(asgi.aclose)
 
             async def ask(method: str, path: str, body: str = "", *fences: str) -> tuple[int, Any]:
                 headers = [("X-Fence-Token", fence) for fence in fences]
                 reply = await asgi.request(method, path, content=body, headers=headers)
-                return reply.status_code, reply.json() if reply.status_code != 200 else reply.text
+                is_json = reply.headers.get("content-type") == "application/json"
+                return reply.status_code, reply.json() if is_json else reply.text
 
             return ask
-        application = web.Application(middlewares=[fenced(MemoryMarks(), **options)])
+        marks = options.pop("marks", None) or MemoryMarks()
+        application = web.Application(middlewares=[fenced(marks, **options)])
         application.router.add_route("*", "/{tail:.*}", service.aiohttp)
         client = TestClient(TestServer(application))
         await client.start_server()
@@ -80,8 +105,11 @@ async def make(request: pytest.FixtureRequest, service: Service) -> Any:
 
         async def ask_aiohttp(method: str, path: str, body: str = "", *fences: str) -> tuple[int, Any]:
             headers = [("X-Fence-Token", fence) for fence in fences]
-            async with client.request(method, path, data=body, headers=headers) as reply:
-                return reply.status, await (reply.json() if reply.status != 200 else reply.text())
+            async with client.request(
+                method, path, data=body, headers=headers, allow_redirects=False
+            ) as reply:
+                is_json = reply.content_type == "application/json"
+                return reply.status, await (reply.json() if is_json else reply.text())
 
         return ask_aiohttp
 
@@ -119,6 +147,36 @@ async def test_a_write_without_a_proper_fence_is_refused(
     ask = await make()
     assert (await ask("PUT", "/a", "body", *fences))[0] == status
     assert service.written == []
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (200, "committed"),
+        (303, "committed"),
+        (404, "rolled back"),
+        (422, "rolled back"),
+        (500, "rolled back"),
+    ],
+)
+async def test_what_the_endpoint_wrote_stays_if_it_says_so(
+    make: Any, service: Service, status: int, outcome: str
+) -> None:
+    """Also where a redirect is raised, and an error is an answer."""
+    marks = Ledger()
+    ask = await make(marks=marks)
+    assert (await ask("PUT", f"/a?{status}", "body", "7"))[0] == status
+    assert marks.said == [outcome]
+
+
+async def test_whatever_is_not_known_to_be_a_read_is_a_write(make: Any, service: Service) -> None:
+    ask = await make()
+    for method in sorted(WRITES):
+        assert (await ask(method, "/a", "body"))[0] == 428
+        assert (await ask(method, "/a", method, "7"))[0] == 200
+    assert service.written == sorted(WRITES)
+    for method in ("GET", "OPTIONS"):
+        assert (await ask(method, "/a"))[0] == 200
 
 
 async def test_reads_and_what_has_no_key_pass(make: Any, service: Service) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import random
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -22,9 +24,12 @@ from harness.servers.postgres_node import PostgresNode, postgres
 TABLES = """
 CREATE TABLE account (id text PRIMARY KEY, balance int NOT NULL DEFAULT 0);
 CREATE TABLE ledger (number serial, id text, fence bigint);
-CREATE TABLE "Odd {}% ""name" (id text PRIMARY KEY, "the value" text, "the fence" bigint);
+CREATE TABLE "Odd {}% "":name" (id text PRIMARY KEY, "the :value" text, "the fence" bigint);
 CREATE TABLE protected (id text PRIMARY KEY, body text);
+CREATE TABLE owned (id int PRIMARY KEY, body text);
 """
+KEY_OF_OWNED = "'owned:' || id"
+"""Which lock a row of that table belongs to."""
 
 Transaction = Callable[[], AbstractAsyncContextManager[tuple[Any, Callable[..., Awaitable[Any]]]]]
 
@@ -43,8 +48,9 @@ def node() -> Iterator[PostgresNode]:
 
 async def _prepare(url: str) -> None:
     connection = await asyncpg.connect(url)
-    for script in (MIGRATION, MIGRATION, TABLES, protection("protected"), protection("protected")):
+    for script in (MIGRATION, MIGRATION, TABLES, *[protection("protected")] * 2):
         await connection.execute(script)
+    await connection.execute(protection("owned", KEY_OF_OWNED))
     await connection.close()
 
 
@@ -144,6 +150,116 @@ async def test_a_guard_without_a_transaction_is_refused(node: PostgresNode, dire
             await guard(session, key, 34)
 
 
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_sqlalchemy_without_transactions_is_refused(node: PostgresNode, key: str, driver: str) -> None:
+    """AUTOCOMMIT: each statement is a transaction of its own, whatever `begin()` seems to say."""
+    url = node.url.replace("postgres://", f"postgresql+{driver}://", 1)
+    engine = create_async_engine(url, isolation_level="AUTOCOMMIT")
+    async with engine.begin() as core:
+        with pytest.raises(LockError, match="transaction"):
+            await guard(core, key, 34)
+    async with AsyncSession(engine) as orm, orm.begin():
+        with pytest.raises(LockError, match="transaction"):
+            await guard(orm, key, 34)
+    await engine.dispose()
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "repeatable_read", "serializable"])
+async def test_at_every_isolation_level_nobody_commits_behind_a_newer_fence(
+    node: PostgresNode, direct: Any, key: str, isolation: Any
+) -> None:
+    """33 waits for 34, which commits: then it is stale, or its snapshot is; never does it go on."""
+    await direct.execute("INSERT INTO account VALUES ($1, 0)", key)
+    old = await asyncpg.connect(node.url)
+
+    async def late() -> None:
+        async with old.transaction(isolation=isolation):
+            await guard(old, key, 33)
+            await old.execute("UPDATE account SET balance = 33 WHERE id = $1", key)
+
+    async with direct.transaction():
+        await guard(direct, key, 34)
+        overtaken = asyncio.create_task(late())
+        await _until_somebody_waits(node)
+        await direct.execute("UPDATE account SET balance = 34 WHERE id = $1", key)
+    with pytest.raises((StaleFence, asyncpg.SerializationError)):
+        await overtaken
+    with pytest.raises(StaleFence):
+        await late()
+    assert await direct.fetchval("SELECT balance FROM account WHERE id = $1", key) == 34
+    await old.close()
+
+
+async def _until_somebody_waits(node: PostgresNode) -> None:
+    looker = await asyncpg.connect(node.url)
+    async with asyncio.timeout(60):
+        while not await looker.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0.01)
+    await looker.close()
+
+
+async def test_two_keys_in_opposite_order_are_a_deadlock_that_one_survives(
+    node: PostgresNode, direct: Any, key: str
+) -> None:
+    other = await asyncpg.connect(node.url)
+    both = asyncio.Barrier(2)
+
+    async def write(connection: Any, first: str, second: str) -> None:
+        async with connection.transaction():
+            await guard(connection, first, 7)
+            await both.wait()
+            await guard(connection, second, 7)
+            await connection.execute("INSERT INTO ledger (id, fence) VALUES ($1, 7)", key)
+
+    a, b = f"{key} a", f"{key} b"
+    outcome = await asyncio.gather(write(direct, a, b), write(other, b, a), return_exceptions=True)
+    assert [type(one) for one in outcome if one] == [asyncpg.DeadlockDetectedError]
+    assert await direct.fetchval("SELECT count(*) FROM ledger WHERE id = $1", key) == 1
+    await other.close()
+
+
+async def test_a_killed_writer_leaves_nothing_and_keeps_nobody_out(
+    node: PostgresNode, direct: Any, key: str
+) -> None:
+    """kill -9 between the guard and the commit."""
+    writer = subprocess.Popen(
+        [sys.executable, "-c", _DYING_WRITER, node.url, key], stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    assert await asyncio.to_thread(writer.stdout.readline) == "inside\n"
+    newer = asyncio.create_task(_write_ledger(direct, key, 8))
+    await _until_somebody_waits(node)
+    writer.kill()
+    await newer
+    rows = await direct.fetch("SELECT fence FROM ledger WHERE id = $1", key)
+    assert [row["fence"] for row in rows] == [8]
+    writer.stdout.close()
+    writer.wait()
+
+
+_DYING_WRITER = """
+import asyncio, sys
+import asyncpg
+from asyncdlock.fencing.postgres import guard
+
+async def main(url, key):
+    connection = await asyncpg.connect(url)
+    async with connection.transaction():
+        await guard(connection, key, 7)
+        await connection.execute("INSERT INTO ledger (id, fence) VALUES ($1, 7)", key)
+        print("inside", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def _write_ledger(connection: Any, key: str, fence: int) -> None:
+    async with connection.transaction():
+        await guard(connection, key, fence)
+        await connection.execute("INSERT INTO ledger (id, fence) VALUES ($1, $2)", key, fence)
+
+
 async def test_what_is_no_connection_is_refused(key: str) -> None:
     with pytest.raises(TypeError, match="asyncpg"):
         await guard(object(), key, 34)
@@ -189,17 +305,17 @@ async def test_a_killed_server_has_forgotten_no_mark(key: str) -> None:
 class TestRow:
     """A row that carries its own fence."""
 
-    TABLE = 'Odd {}% "name'
+    TABLE = 'Odd {}% ":name'
 
     @pytest.fixture
     async def row(self, direct: Any) -> str:
         name = str(uuid4())
-        await direct.execute('INSERT INTO "Odd {}% ""name" (id) VALUES ($1)', name)
+        await direct.execute('INSERT INTO "Odd {}% "":name" (id) VALUES ($1)', name)
         return name
 
     async def write(self, connection: Any, row: str, value: str, fence: int) -> None:
         await write_row(
-            connection, self.TABLE, {"id": row}, {"the value": value}, fence=fence, column="the fence"
+            connection, self.TABLE, {"id": row}, {"the :value": value}, fence=fence, column="the fence"
         )
 
     async def test_it_is_written_once_for_each_fence_upwards(
@@ -212,7 +328,7 @@ class TestRow:
             with pytest.raises(StaleFence):
                 async with transaction() as (connection, _):
                     await self.write(connection, row, "late", fence)
-        found = await direct.fetchrow('SELECT * FROM "Odd {}% ""name" WHERE id = $1', row)
+        found = await direct.fetchrow('SELECT * FROM "Odd {}% "":name" WHERE id = $1', row)
         assert tuple(found) == (row, "34", 34)
 
     async def test_a_row_that_is_not_there(self, direct: Any) -> None:
@@ -254,6 +370,52 @@ class TestProtectedTable:
             told = refusal(refused.value, key, 33)
             assert isinstance(told, StaleFence)
             assert told.seen == 34
+
+    async def test_a_guard_that_was_rolled_back_lets_nothing_in(self, direct: Any, key: str) -> None:
+        with pytest.raises(asyncpg.PostgresError, match="fenced"):
+            async with direct.transaction():
+                with contextlib.suppress(ZeroDivisionError):
+                    async with direct.transaction():  # a savepoint
+                        await guard(direct, key, 34)
+                        raise ZeroDivisionError
+                await direct.execute("INSERT INTO protected VALUES ($1, '')", key)
+
+    async def test_two_locks_in_one_transaction_are_told_apart_or_refused(
+        self, transaction: Transaction, key: str
+    ) -> None:
+        """Else a row would get the fence of another lock, which its own may not reach for years."""
+        with pytest.raises(Exception) as refused:
+            async with transaction() as (connection, execute):
+                await guard(connection, f"{key} a", 5)
+                await guard(connection, f"{key} b", 900)
+                await execute(f"INSERT INTO protected VALUES ('{key}', '')")
+        assert "several locks" in str(refusal(refused.value, key, 5))
+
+    async def test_a_table_that_knows_whose_its_rows_are(self, transaction: Transaction, direct: Any) -> None:
+        one, two = random.sample(range(2**31), 2)
+        async with transaction() as (connection, execute):
+            await guard(connection, f"owned:{one}", 5)
+            await guard(connection, f"owned:{two}", 900)
+            await execute(f"INSERT INTO owned VALUES ({one}, 'by 5'), ({two}, 'by 900')")
+        rows = await direct.fetch("SELECT fence FROM owned WHERE id = ANY($1) ORDER BY fence", [one, two])
+        assert [row["fence"] for row in rows] == [5, 900]
+        async with transaction() as (connection, execute):
+            await guard(connection, f"owned:{one}", 6)
+            await execute(f"UPDATE owned SET body = 'by 6' WHERE id = {one}")
+        for statement in (
+            f"UPDATE owned SET body = 'not mine' WHERE id = {two}",
+            f"UPDATE owned SET id = -{one} WHERE id = {one}",
+            f"DELETE FROM owned WHERE id = {two}",
+        ):
+            with pytest.raises(Exception) as refused:
+                async with transaction() as (connection, execute):
+                    await guard(connection, f"owned:{one}", 1000)
+                    await execute(statement)
+            assert "call asyncdlock_guard" in str(refusal(refused.value, "", 1000))
+        async with transaction() as (connection, execute):
+            await guard(connection, f"owned:{one}", 1000)
+            await execute(f"DELETE FROM owned WHERE id = {one}")
+        assert await direct.fetchval("SELECT body FROM owned WHERE id = $1", two) == "by 900"
 
     async def test_the_setting_ends_with_its_transaction(self, direct: Any, key: str) -> None:
         async with direct.transaction():

@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -11,7 +12,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from asyncdlock.errors import LockError, StaleFence
-from asyncdlock.fencing.redis import FUNCTIONS, FencedRedis
+from asyncdlock.fencing.redis import FUNCTIONS, FencedRedis, UnknownOutcome
+from harness.faults.tcp_link import Link, Way, open_link
 
 LARGE = 2**63 - 10
 
@@ -124,8 +126,79 @@ async def test_sixty_four_writers_never_let_the_value_run_backwards(redis: Redis
 async def test_other_programs_write_by_the_same_rule(redis: Redis, key: str) -> None:
     await redis.function_load(FUNCTIONS, replace=True)
     assert await redis.fcall("fenced_put", 1, key, "34", "0", "by a function") == [b"ok"]
-    assert await redis.fcall("fenced_put", 1, key, "33", "0", "late") == [b"stale", b"34"]
+    assert await redis.fcall("fenced_put", 1, key, "33", "0", "late") == [b"stale", b"34", -1]
     with pytest.raises(StaleFence):
         await FencedRedis(redis).put(key, b"late as well", fence=33)
     assert await redis.fcall("fenced_get", 1, key, "35") == [b"ok", b"by a function", b"34", b"35"]
     assert await redis.hget(key, "value") == b"by a function"
+
+
+async def _lose_the_next_reply(link: Link, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    """The next reply is lost with its connection, after `meanwhile`."""
+    loop = asyncio.get_running_loop()
+    lost = loop.create_future()
+
+    def watch(way: Way, data: bytes) -> None:
+        if way is Way.TO_CLIENT and not lost.done():
+            link.hold(Way.TO_CLIENT)
+            lost.set_result(None)
+
+    link.watch = watch
+
+    async def lose() -> None:
+        await lost
+        await meanwhile()
+        link.break_off()
+        link.mend()
+
+    loop.create_task(lose()).add_done_callback(lambda task: task.result())
+
+
+async def test_a_write_that_the_client_repeats_is_not_called_stale(
+    redis: Redis, redis_url: str, key: str
+) -> None:
+    address = urlsplit(redis_url)
+    async with open_link(f"{address.hostname}:{address.port}") as link:
+        through = Redis(host="127.0.0.1", port=link.port)  # which sends again by itself
+        try:
+            slow, others = FencedRedis(through), FencedRedis(redis)
+            await slow.put(key, b"warm", fence=1)
+            await _lose_the_next_reply(link, lambda: others.put(key, b"of six", fence=6))
+            await slow.put(key, b"of five", fence=5)
+            assert await others.get(key) == (b"of six", 6, 6)
+        finally:
+            await through.aclose()
+
+
+async def test_what_cannot_be_known_of_a_repeated_write_is_said_to_be_unknown(
+    redis: Redis, redis_url: str, key: str
+) -> None:
+    address = urlsplit(redis_url)
+    async with open_link(f"{address.hostname}:{address.port}") as link:
+        through = Redis(host="127.0.0.1", port=link.port)
+        try:
+            slow, others = FencedRedis(through), FencedRedis(redis)
+            await slow.put(key, b"warm", fence=1)
+
+            async def write_much() -> None:
+                for fence in range(6, 40):
+                    await others.put(key, b"later", fence=fence)
+
+            await _lose_the_next_reply(link, write_much)
+            with pytest.raises(UnknownOutcome):
+                await slow.put(key, b"of five", fence=5)
+            await redis.hset(key, "forgot", 0)  # as if that had been long before the next call
+            with pytest.raises(StaleFence):
+                await others.put(key, b"never stored", fence=4)
+        finally:
+            await through.aclose()
+
+
+async def test_an_earlier_write_of_a_holder_is_recognised(redis: Redis, key: str) -> None:
+    store = FencedRedis(redis)
+    await store.put(key, b"first", fence=5, seq=1)
+    await store.put(key, b"second", fence=5, seq=2)
+    await store.put(key, b"first", fence=5, seq=1)
+    assert (await store.get(key)).body == b"second"
+    with pytest.raises(LockError, match="seq"):
+        await store.put(key, b"another", fence=5, seq=1)

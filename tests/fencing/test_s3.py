@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
@@ -17,7 +17,7 @@ from botocore import UNSIGNED
 from botocore.config import Config
 
 from asyncdlock.errors import LockError, StaleFence
-from asyncdlock.fencing.s3 import FencedS3, UnfitStore, probe
+from asyncdlock.fencing.s3 import FencedS3, UnfitStore, UnknownOutcome, probe
 from harness.servers.s3_node import S3Node, s3
 
 BUCKET = "values"
@@ -127,6 +127,36 @@ async def test_a_value_that_comes_back_does_not_let_a_delayed_writer_in(client: 
     assert (await FencedS3(client, BUCKET).get(key))[:2] == (b"balance 10", 7)
 
 
+@pytest.mark.parametrize("others", [1, 20])
+async def test_a_write_that_the_client_repeats_is_not_called_stale(
+    node: S3Node, client: Any, key: str, others: int
+) -> None:
+    """aiohttp and botocore send a write again by themselves when no answer comes; others may have written."""
+    puts = 0
+
+    async def answers(request: web.Request) -> bool:
+        nonlocal puts
+        if request.method != "PUT" or key not in request.path:
+            return True
+        puts += 1
+        if puts == 1:
+            for fence in range(6, 6 + others):
+                await FencedS3(client, BUCKET).put(key, b"later", fence=fence)
+        return puts > 1
+
+    await FencedS3(client, BUCKET).put(key, b"before", fence=3)
+    async with proxy(node.url, answers=answers) as url, s3_client(url) as through:
+        overtaken = FencedS3(through, BUCKET).put(key, b"stored, and overwritten", fence=5)
+        if others > 16:  # more than are remembered
+            with pytest.raises(UnknownOutcome):
+                await overtaken
+        else:
+            await overtaken
+            with pytest.raises(StaleFence):
+                await FencedS3(through, BUCKET).put(key, b"never stored", fence=5)
+    assert puts == 2
+
+
 async def test_other_readers_are_told_where_the_value_ends(client: Any, key: str) -> None:
     await FencedS3(client, BUCKET).put(key, b"plain", fence=3)
     head = await client.head_object(Bucket=BUCKET, Key=key)
@@ -145,9 +175,22 @@ async def test_a_store_that_honours_conditions_passes_the_probe_and_keeps_nothin
 @contextlib.asynccontextmanager
 async def ignoring(header: str, url: str) -> AsyncIterator[str]:
     """The URL of a proxy in front of the real store that drops a header, as some stores do."""
+    async with proxy(url, ignored=header) as through:
+        yield through
+
+
+async def _answer(_: web.Request) -> bool:
+    return True
+
+
+@contextlib.asynccontextmanager
+async def proxy(
+    url: str, *, ignored: str = "", answers: Callable[[web.Request], Awaitable[bool]] = _answer
+) -> AsyncIterator[str]:
+    """The URL of a proxy; `answers`, asked behind the store's reply, says whether that gets through."""
 
     async def pass_on(request: web.Request) -> web.Response:
-        headers = {name: value for name, value in request.headers.items() if name != header}
+        headers = {name: value for name, value in request.headers.items() if name != ignored}
         async with (
             aiohttp.ClientSession(auto_decompress=False) as session,
             session.request(
@@ -161,11 +204,13 @@ async def ignoring(header: str, url: str) -> AsyncIterator[str]:
             kept = {
                 k: v for k, v in reply.headers.items() if k not in ("Content-Length", "Transfer-Encoding")
             }
+            if not await answers(request) and request.transport is not None:
+                request.transport.abort()
             return web.Response(status=reply.status, body=body, headers=kept)
 
-    proxy = web.Application()
-    proxy.router.add_route("*", "/{tail:.*}", pass_on)
-    async with TestServer(proxy) as server:
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", pass_on)
+    async with TestServer(app) as server:
         yield str(server.make_url("")).rstrip("/")
 
 
