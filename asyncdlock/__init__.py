@@ -19,6 +19,7 @@ from asyncdlock.errors import (
 )
 from asyncdlock.handle import Handle
 from asyncdlock.kinds.leader import Term
+from asyncdlock.kinds.observer import Leader
 from asyncdlock.kinds.once import Tick
 from asyncdlock.kinds.semaphore import Semaphore
 from asyncdlock.reentrant import ReentrantLock
@@ -35,6 +36,7 @@ __all__ = [
     "Handle",
     "Inspectable",
     "InvalidKey",
+    "Leader",
     "LeaseState",
     "LockClient",
     "LockError",

@@ -52,6 +52,12 @@ def check_max_hold(max_hold: float | None) -> None:
         raise ValueError(f"max_hold must be a positive number of seconds or None, not {max_hold!r}")
 
 
+def check_every(every: float) -> None:
+    """:raises ValueError: it is no interval to look again in."""
+    if not _is_number(every) or not 0 < every < 2**31:
+        raise ValueError(f"every must be a positive number of seconds, not {every!r}")
+
+
 def check_label(label: str) -> None:
     """:raises ValueError: it cannot be shown in one line."""
     if not isinstance(label, str) or not 0 < len(label) <= MAX_LABEL or not label.isprintable():

@@ -6,6 +6,7 @@ the earliest bucket that still has somebody in it.
 """
 
 import asyncio
+import math
 import time
 from heapq import heappop, heappush
 
@@ -14,12 +15,22 @@ Task = asyncio.Task[object]
 _PER_SECOND = 1000
 _COARSE = 10  # buckets: how exactly a wait of a second or longer ends
 _LONG = 1.0
+_ROUNDING = 1e-6
 
 
 class Deadlines:
     """Who waits until when, of one client."""
 
-    __slots__ = ("_buckets", "_order", "_timer", "_timer_bucket", "expired")
+    __slots__ = (
+        "_buckets",
+        "_order",
+        "_timer",
+        "_timer_bucket",
+        "bucket",
+        "expired",
+        "same_until",
+        "timeout",
+    )
 
     def __init__(self) -> None:
         self._buckets: dict[int, set[Task]] = {}
@@ -28,9 +39,13 @@ class Deadlines:
         self._timer_bucket = 0
         self.expired: set[Task] = set()
         """Those that were cancelled because their time was up, until they have left."""
+        self.timeout: float = 0.0
+        """Of the last wait that asked. Until `same_until`, a wait of that length belongs into `bucket`."""
+        self.same_until: float = -math.inf
+        self.bucket: set[Task] = set()
 
-    def enter(self, task: Task, now: float, timeout: float) -> set[Task]:
-        """Cancel `task` once its time is up, not before. It leaves by removing itself from the result."""
+    def enter(self, now: float, timeout: float) -> set[Task]:
+        """What a task enters that is to be cancelled once its time is up, not before; and leaves again."""
         number = int((now + timeout) * _PER_SECOND) + 1
         if timeout >= _LONG:
             number += -number % _COARSE
@@ -40,7 +55,8 @@ class Deadlines:
             heappush(self._order, number)
             if self._timer is None or number < self._timer_bucket:
                 self._arm()
-        bucket.add(task)
+        self.timeout, self.bucket = timeout, bucket
+        self.same_until = number / _PER_SECOND - timeout - _ROUNDING
         return bucket
 
     def settle(self, task: Task, asked: int) -> bool:
@@ -76,6 +92,7 @@ class Deadlines:
                 return
             heappop(self._order)
             del self._buckets[number]
+            self.same_until = -math.inf
             for task in bucket:
                 self.expired.add(task)
                 task.cancel()

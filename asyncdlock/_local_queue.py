@@ -32,6 +32,8 @@ from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, 
 _FRESH = 0.9  # of a lease's validity
 # Seconds. A hand-off saves a round trip; after so many in a row, one round trip weighs nothing any more.
 _LONGEST_TURN = 0.1
+# Seconds for which the lock is then left free where nobody is woken: those who poll must meet it free.
+_LEFT_FREE = 0.01
 
 
 class LocalQueue(InspectedQueue):
@@ -41,7 +43,9 @@ class LocalQueue(InspectedQueue):
         self._backend = backend
         self._handoffs = handoffs
         self._longest_turn = longest_turn
+        self._others_poll = not backend.capabilities.push_wakeup
         self._places: dict[str, LocalPlace] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None  # once somebody waits
         # Of a lock that was not given back for certain: the local owner, and the claim that the server knows.
         self._unfinished: dict[str, Claim] = {}
         self._forget_at: list[tuple[float, str]] = []
@@ -64,10 +68,10 @@ class LocalQueue(InspectedQueue):
         if place is None:
             self._places[claim.key] = place = LocalPlace(claim)
         else:
-            if place.loop is None:
-                place.loop = asyncio.get_running_loop()
-            future: asyncio.Future[Grant | None] = place.loop.create_future()
-            place.waiters[claim.owner] = claim, future
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            future: asyncio.Future[Grant | None] = self._loop.create_future()
+            place.add(claim, future)
             if place.timer is None:
                 self._watch_lease(claim.key, place)
             handed = await future
@@ -83,7 +87,7 @@ class LocalQueue(InspectedQueue):
             place.beside = True
             return await self._backend.acquire(claim)
         future: asyncio.Future[Grant | None] = asyncio.get_running_loop().create_future()
-        place.waiters[claim.owner] = claim, future
+        place.add(claim, future)
         self._watch_lease(claim.key, place)
         try:
             await future
@@ -96,11 +100,26 @@ class LocalQueue(InspectedQueue):
 
     async def _acquire_remotely(self, place: LocalPlace, claim: Claim) -> Grant:
         try:
-            grant = await self._backend.acquire(claim, reserve=self._handoffs)
+            if self._others_poll:
+                grant = await self._acquire_among_pollers(place, claim)
+            else:
+                grant = await self._backend.acquire(claim, reserve=self._handoffs)
         except BaseException as error:
             self._failed(place, claim, error)
             raise
         return self._won(place, grant)
+
+    async def _acquire_among_pollers(self, place: LocalPlace, claim: Claim) -> Grant:
+        """After a whole turn leave the lock free for a moment: this request goes out with the release."""
+        asked = time.monotonic()
+        if not place.had_since:
+            place.had_since = asked
+        elif asked - place.had_since > self._longest_turn:
+            await asyncio.sleep(_LEFT_FREE)
+        grant = await self._backend.acquire(claim, reserve=self._handoffs)
+        if time.monotonic() - asked >= _LEFT_FREE:
+            place.had_since = time.monotonic()
+        return grant
 
     async def try_acquire(self, claim: Claim) -> Grant | None:
         place = self._places.get(claim.key)
@@ -126,7 +145,7 @@ class LocalQueue(InspectedQueue):
         fresh_until = grant.expires_at - _FRESH * validity(grant.claim.ttl)
         place.hand_on_until = min(fresh_until, time.monotonic() + self._longest_turn)
         self._watch_lease(grant.claim.key, place)
-        return grant if not grant.reserved else new_grant((grant.claim, grant.fence, grant.expires_at, 0))
+        return grant
 
     def _failed(self, place: LocalPlace, claim: Claim, error: BaseException) -> None:
         if isinstance(error, BackendError) and error.definite:

@@ -124,3 +124,14 @@ def seconds(most: float = math.inf) -> Reader:
         return number
 
     return reader
+
+
+def one_of(*words: str) -> Reader:
+    """One of these words."""
+
+    def reader(name: str, value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"{name} must be {' or '.join(words)}, not {value!r}")
+        return str(value)
+
+    return reader

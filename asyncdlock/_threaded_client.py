@@ -1,8 +1,9 @@
 """An asyncio client that lives in a thread of its own, for callers without an event loop."""
 
 import asyncio
+import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ class ThreadedClient:
 
     def __init__(self, open_client: Callable[[], LockClient]) -> None:
         self._open_client = open_client
+        self.upgrades: UpgradesOfThreads = UpgradesOfThreads()
         self._begin()
         _process.disown_in_child(self)
 
@@ -63,6 +65,30 @@ class ThreadedClient:
             self._begin()
 
 
+class UpgradesOfThreads:
+    """What each thread holds beside others: to refuse the upgrade that could only wait for itself."""
+
+    def __init__(self) -> None:
+        self._of = threading.local()
+
+    def note(self, handle: Handle) -> None:
+        """The current thread has come to hold this."""
+        self._of.handles = [weakref.ref(held) for held in (*self._held(), handle)]
+
+    def refuse(self, key: str) -> None:
+        """:raises LockError: the current thread holds `key` beside others, and now wants it for itself."""
+        if any(handle.key == key for handle in self._held()):
+            raise LockError(
+                f"this thread holds {key!r} beside others, and would wait for itself: a shared lock cannot "
+                "be upgraded; release it first, and read again what it protects",
+                key=key,
+            )
+
+    def _held(self) -> list[Handle]:
+        known: list[weakref.ref[Handle]] = getattr(self._of, "handles", [])
+        return [handle for reference in known if (handle := reference()) is not None and handle.held]
+
+
 # What it is asked to run
 
 
@@ -73,6 +99,10 @@ async def check(handle: Handle) -> None:
 async def wait_lost(handle: Handle, timeout: float | None) -> bool:
     async with asyncio.timeout(timeout):
         return await handle.wait_lost()
+
+
+async def listed(names: AsyncIterator[str]) -> list[str]:
+    return [name async for name in names]
 
 
 _taking_back: set[asyncio.Task[bool]] = set()

@@ -10,21 +10,21 @@ exit.
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 import asyncdlock._connect
 import asyncdlock.client
-import asyncdlock.handle
-from asyncdlock._hold import give_back
-from asyncdlock._holding import HELD
-from asyncdlock._threaded_client import ThreadedClient, check, take_back, wait_lost
+from asyncdlock._blocking_handle import BlockingHandle, body_under, take, take_all, try_to_take
+from asyncdlock._threaded_client import ThreadedClient, listed
 from asyncdlock.kinds.locked import HANDLE, KeyTemplate
-from asyncdlock.types import Capabilities
+from asyncdlock.kinds.semaphore import Semaphore
+from asyncdlock.kinds.several import acquire_all, in_order
+from asyncdlock.types import Capabilities, LockInfo
 
-__all__ = ["BlockingClient", "BlockingHandle", "connect"]
+__all__ = ["BlockingClient", "BlockingHandle", "BlockingSemaphore", "connect"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,38 +60,44 @@ class BlockingClient:
         timeout: float | None = None,
         renew: bool = True,
         max_hold: float | None = None,
-    ) -> "BlockingHandle":
+        shared: bool = False,
+        label: str | None = None,
+    ) -> BlockingHandle:
         """Wait for the lock and return a handle that holds it.
 
         With `renew` the lease is extended in the background, however long this thread is busy, until it is
-        released or lost, or until `max_hold` seconds have passed. A wait that times out or is interrupted
-        leaves nothing behind.
+        released or lost, or until `max_hold` seconds have passed. `shared` and `label` are as in asyncio.
+        A wait that times out or is interrupted leaves nothing behind.
 
         :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError, LockError: as in asyncio.
         """
-        taking = self._inside.client.acquire(key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold)
-        taken = self._take(taking)
-        assert taken is not None, "acquire waits until there is one"
-        return taken
+        if not shared:
+            self._inside.upgrades.refuse(key)
+        asking = self._inside.client.acquire(
+            key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, shared=shared, label=label
+        )
+        return take(self._inside, asking)
 
     def try_acquire(
-        self, key: str, *, ttl: float = 10.0, renew: bool = True, max_hold: float | None = None
-    ) -> "BlockingHandle | None":
+        self,
+        key: str,
+        *,
+        ttl: float = 10.0,
+        renew: bool = True,
+        max_hold: float | None = None,
+        shared: bool = False,
+        label: str | None = None,
+    ) -> BlockingHandle | None:
         """One attempt that never waits for another holder; `None` when there is one.
 
         :raises InvalidKey, ValueError, BackendError, LockError: as `acquire` does.
         """
-        trying = self._inside.client.try_acquire(key, ttl=ttl, renew=renew, max_hold=max_hold)
-        return self._take(trying)
-
-    def _take(self, asking: Coroutine[Any, Any, asyncdlock.handle.Handle | None]) -> "BlockingHandle | None":
-        taken = None
-        try:
-            taken = self._inside.call(asking, take_back)
-            return None if taken is None else BlockingHandle(self._inside, taken)
-        except BaseException:
-            self._inside.give_up(taken)  # interrupted in the last moment
-            raise
+        if not shared:
+            self._inside.upgrades.refuse(key)
+        asking = self._inside.client.try_acquire(
+            key, ttl=ttl, renew=renew, max_hold=max_hold, shared=shared, label=label
+        )
+        return try_to_take(self._inside, asking)
 
     @contextmanager
     def hold(
@@ -102,20 +108,54 @@ class BlockingClient:
         timeout: float | None = None,
         renew: bool = True,
         max_hold: float | None = None,
-    ) -> "Iterator[BlockingHandle]":
+        shared: bool = False,
+        label: str | None = None,
+    ) -> Iterator[BlockingHandle]:
         """`with client.hold(key) as handle:` runs the body while the lock is held.
 
         :raises LockLost: on the way out: the lease was lost while the body ran.
         :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError, LockError: as `acquire` does.
         """
-        handle = self.acquire(key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold)
-        try:
+        handle = self.acquire(
+            key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, shared=shared, label=label
+        )
+        with body_under(self._inside, handle):
             yield handle
-        except BaseException:
-            self._inside.call(give_back(handle._handle))
-            raise
-        if not self._inside.call(give_back(handle._handle)):
-            raise handle._handle._holding.lost_error()
+
+    @contextmanager
+    def hold_all(
+        self,
+        keys: Iterable[str],
+        *,
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        max_hold: float | None = None,
+    ) -> Iterator[Mapping[str, BlockingHandle]]:
+        """`with client.hold_all([a, b]) as handles:` runs the body while all locks are held.
+
+        They are taken in the order of their names, within one `timeout`, and given back together, as in
+        asyncio. One that is lost while another is waited for is told when that wait ends.
+
+        :raises AcquireTimeout: they were not all granted within `timeout` seconds; `key` is the one missing.
+        :raises LockLost: a lease was lost before or while the body ran.
+        :raises InvalidKey, ValueError, QueueFull, BackendError, LockError: as `acquire` does.
+        """
+        inside = self._inside
+        for key in (ordered := in_order(keys)):
+            inside.upgrades.refuse(key)
+        asking = acquire_all(inside.client, ordered, ttl=ttl, timeout=timeout, max_hold=max_hold)
+        handles = take_all(inside, asking)
+        with body_under(inside, *handles.values()):
+            yield handles
+
+    def semaphore(self, key: str, *, permits: int) -> "BlockingSemaphore":
+        """At most `permits` holders of `key` at a time: an object with `acquire`, `try_acquire` and `hold`.
+
+        :raises InvalidKey, ValueError: the key or the number cannot be used.
+        :raises LockError: the backend has no semaphores.
+        """
+        self._inside.client.semaphore(key, permits=permits)
+        return BlockingSemaphore(self._inside, key, permits)
 
     def locked(
         self, key: str, *, ttl: float = 10.0, timeout: float | None = None, max_hold: float | None = None
@@ -149,6 +189,27 @@ class BlockingClient:
         """
         self._inside.call(self._inside.client.raise_fence(key, above=above))
 
+    def inspect(self, key: str) -> LockInfo:
+        """Who holds the lock, since when and for how long, and who waits for it, in order.
+
+        :raises InvalidKey, BackendError, LockError: as in asyncio.
+        """
+        return self._inside.call(self._inside.client.inspect(key))
+
+    def keys(self) -> list[str]:
+        """The keys of all locks that are held or waited for, in any order.
+
+        :raises BackendError, LockError: as in asyncio.
+        """
+        return self._inside.call(listed(self._inside.client.keys()))
+
+    def force_release(self, key: str) -> bool:
+        """Take the lock away from its holder; the next fence is above all that were ever granted.
+
+        :raises InvalidKey, BackendError, LockError: as in asyncio.
+        """
+        return self._inside.call(self._inside.client.force_release(key))
+
     def close(self) -> None:
         """Give back what is held, close connections, end the thread. Whoever waits gets a `LockError`.
 
@@ -165,90 +226,72 @@ class BlockingClient:
         self.close()
 
 
-class BlockingHandle:
-    """A lock that was granted to a thread. Attach `fence` to every write that the lock protects.
+class BlockingSemaphore:
+    """What `BlockingClient.semaphore` returns: `acquire`, `try_acquire` and `hold`, each for one permit."""
 
-    Any thread may use it. `held`, `remaining` and `check` look at the local clock only, as in asyncio.
-    """
+    __slots__ = ("_inside", "key", "permits")
 
-    __slots__ = ("_handle", "_inside")
+    key: str
+    permits: int
 
-    def __init__(self, inside: ThreadedClient, handle: asyncdlock.handle.Handle) -> None:
+    def __init__(self, inside: ThreadedClient, key: str, permits: int) -> None:
         self._inside = inside
-        self._handle = handle
+        self.key = key
+        self.permits = permits
 
     @property
-    def key(self) -> str:
-        """As it was asked for, without the client's prefix."""
-        return self._handle.key
+    def _semaphore(self) -> Semaphore:
+        # Of the client that lives now: a forked child has one of its own.
+        return self._inside.client.semaphore(self.key, permits=self.permits)
 
-    @property
-    def owner(self) -> str:
-        """A fresh UUID for every attempt."""
-        return self._handle.owner
+    def acquire(
+        self,
+        *,
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        renew: bool = True,
+        max_hold: float | None = None,
+        label: str | None = None,
+    ) -> BlockingHandle:
+        """Wait for a permit.
 
-    @property
-    def fence(self) -> int:
-        """The fencing token: larger than that of every earlier grant of this key."""
-        return self._handle.fence
-
-    @property
-    def ttl(self) -> float:
-        """How long the lease lasts without a renewal, in seconds."""
-        return self._handle.ttl
-
-    @property
-    def acquired_at(self) -> float:
-        """Wall clock, seconds since the epoch: for display."""
-        return self._handle.acquired_at
-
-    @property
-    def expires_at(self) -> float:
-        """When the lease ends unless it is renewed, in `time.monotonic()` seconds."""
-        return self._handle.expires_at
-
-    @property
-    def held(self) -> bool:
-        """Whether the lease can still be relied on, by the local clock."""
-        return self._handle.held
-
-    def remaining(self) -> float:
-        """Seconds for which the lease can still be relied on; 0.0 when it cannot."""
-        return self._handle.remaining()
-
-    def check(self) -> None:
-        """Do nothing while the lease can be relied on: call it between the steps of a long body.
-
-        :raises LockLost: the lease is lost, has run out, or was released.
+        :raises AcquireTimeout, ValueError, QueueFull, BackendError, LockError: as in asyncio.
         """
-        holding = self._handle._holding
-        if holding.held:
-            return
-        if holding.state is HELD:  # by the clock alone: its end is told where it is looked after
-            self._inside.call(check(self._handle))
-        raise holding.lost_error()
+        asking = self._semaphore.acquire(
+            ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label
+        )
+        return take(self._inside, asking)
 
-    def wait_lost(self, timeout: float | None = None) -> bool:
-        """Return `True` when the lease is lost, and `False` when the lock was released first.
+    def try_acquire(
+        self,
+        *,
+        ttl: float = 10.0,
+        renew: bool = True,
+        max_hold: float | None = None,
+        label: str | None = None,
+    ) -> BlockingHandle | None:
+        """One attempt that never waits; `None` when all permits are held, or others wait for one.
 
-        :raises TimeoutError: neither happened within `timeout` seconds.
+        :raises ValueError, BackendError, LockError: as in asyncio.
         """
-        return self._inside.call(wait_lost(self._handle, timeout))
+        asking = self._semaphore.try_acquire(ttl=ttl, renew=renew, max_hold=max_hold, label=label)
+        return try_to_take(self._inside, asking)
 
-    def renew(self) -> None:
-        """Extend the lease by its TTL, from now.
+    @contextmanager
+    def hold(
+        self,
+        *,
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        renew: bool = True,
+        max_hold: float | None = None,
+        label: str | None = None,
+    ) -> Iterator[BlockingHandle]:
+        """`with semaphore.hold() as handle:` runs the body while a permit is held.
 
-        :raises LockLost, BackendError, LockError: as in asyncio.
+        :raises LockLost: on the way out: the permit's lease was lost while the body ran.
+        :raises AcquireTimeout, ValueError, QueueFull, BackendError, LockError: as in asyncio.
         """
-        self._inside.call(self._handle.renew())
-
-    def release(self) -> bool:
-        """Give the lock back. `True` when it was still owned. Safe to call twice and again after an error.
-
-        :raises BackendError: the server failed; the lock ends with its TTL unless this is retried.
-        :raises LockError: the client is closed, or belongs to another process.
-        """
-        return self._inside.call(self._handle.release())
-
-    def __repr__(self) -> str:
-        return repr(self._handle)
+        handle = self.acquire(ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label)
+        with body_under(self._inside, handle):
+            yield handle

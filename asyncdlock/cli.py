@@ -113,6 +113,8 @@ async def _inspect(locks: LockClient, args: argparse.Namespace) -> int:
         _print(f"since       {_since(info.since)}")
         _print(f"lease left  {_seconds(info.lease_left)}")
         _print(f"fence       {_shown(info.fence)}{_block(info)}")
+        for other in info.beside:
+            _print(f"beside      {_shown(other.label)}  {_shown(other.owner)}")
     else:
         _print("holder      (free)")
     _print(f"waiters     {len(info.waiters)}")

@@ -63,7 +63,7 @@ class LockClient(Kinds, Operating):
         self._grants = Grants(self._core, self._new_owner)
         self._deadlines = self._core.deadlines
         self._upgrades = Upgrades()
-        self._valid_ttl = math.nan  # the last one that passed: most programs use one
+        self._valid_ttl = self._valid_timeout = math.nan  # the last ones that passed: most programs use one
 
     @property
     def capabilities(self) -> Capabilities:
@@ -105,20 +105,17 @@ class LockClient(Kinds, Operating):
             return await self._readers().acquire(
                 key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label
             )
-        claim = self._claim(key, ttl, max_hold, label)
-        if timeout is not None:
-            check_timeout(timeout)
+        claim = self._claim(key, ttl, max_hold, label, timeout)
         callers = self._callers
         task = callers.current()
         asked = task.cancelling()
         if asked and getattr(task, "_must_cancel", False):
             # A backend that does not have to wait would let the task hold a lock, cancelled as it is.
             await asyncio.sleep(0)
-        metrics = self._metrics
+        metrics, grants = self._metrics, self._grants
         metrics.attempts += 1
         metrics.waiters += 1
         called = time.monotonic()
-        grants = self._grants
         callers.inside[task] = asked
         waiting = None
         grant: Grant | None
@@ -127,7 +124,10 @@ class LockClient(Kinds, Operating):
                 grant = await self._at_once(claim)
             else:
                 if timeout is not None and timeout < _FOR_EVER:
-                    waiting = self._deadlines.enter(task, called, timeout)
+                    deadlines, waiting = self._deadlines, self._deadlines.bucket
+                    if timeout != deadlines.timeout or called >= deadlines.same_until:
+                        waiting = deadlines.enter(called, timeout)
+                    waiting.add(task)
                 # `Grants.win`, written out: one coroutine less for every waiter.
                 grant = await self._backend.acquire(claim)
                 if grant.expires_at <= time.monotonic() or not grants.rises(claim.key, grant.fence):
@@ -151,7 +151,7 @@ class LockClient(Kinds, Operating):
                 callers.left(task)
             if waiting is not None:
                 waiting.discard(task)
-                if task in self._deadlines.expired:
+                if self._deadlines.expired and task in self._deadlines.expired:
                     self._deadlines.settle(task, asked)
         assert grant is not None, "acquire waits until there is one"
         return self._granted(grant, called, renew, max_hold)
@@ -249,10 +249,20 @@ class LockClient(Kinds, Operating):
         return SharedHolders(self, 0)
 
     def _claim(
-        self, key: str, ttl: float, max_hold: float | None, label: str | None, *, exclusive: bool = True
+        self,
+        key: str,
+        ttl: float,
+        max_hold: float | None,
+        label: str | None,
+        timeout: float | None = None,
+        *,
+        exclusive: bool = True,
     ) -> Claim:
         if max_hold is not None:
             check_max_hold(max_hold)
+        if timeout is not None and (timeout != self._valid_timeout or type(timeout) is bool):
+            check_timeout(timeout)
+            self._valid_timeout = timeout
         if self._prefix:
             key = self._named(key)
         # Most keys are plain; the rest is looked at more closely.

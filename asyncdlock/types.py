@@ -182,6 +182,8 @@ class Capabilities:
     """At most N at a time: `LockClient.semaphore`."""
     inspection: bool = False
     """`LockClient.inspect`, `force_release` and `keys` work."""
+    once: bool = False
+    """`LockClient.once` works: each key has a counter of its own, which stays and remembers the last tick."""
 
 
 _THREE_DIGITS = [f"{number:03x}" for number in range(16**3)]

@@ -189,10 +189,12 @@ async def _remember(client: "LockClient", handle: Handle, mark: int) -> None:
 
 def check_can(client: "LockClient") -> None:
     """:raises LockError: the backend keeps no counter that could remember a tick."""
-    if not client.capabilities.fence_floor:
+    can = client.capabilities
+    if not can.once:
+        why = "are counted otherwise (fence_counter=)" if can.fence_floor else "come from its own log"
         raise LockError(
-            "once() needs a server whose fence counter remembers the last tick; the fences of this one come "
-            "from its own log"
+            "once() needs a server whose fence counter remembers the last tick of each job; the fences of "
+            f"this one {why}"
         )
 
 

@@ -6,7 +6,7 @@ a dead man's switch of its own; whichever is lost ends the body, and also the wa
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -40,27 +40,59 @@ async def hold_all(
     client: "LockClient", keys: list[str], *, ttl: float, timeout: float | None, max_hold: float | None
 ) -> AsyncIterator[Mapping[str, Handle]]:
     """Hold `keys`, which are in order, while the body runs."""
+    async with AsyncExitStack() as stack:
+
+        async def enter(key: str, left: float | None) -> Handle:
+            return await stack.enter_async_context(client.hold(key, ttl=ttl, timeout=left, max_hold=max_hold))
+
+        handles: dict[str, Handle] = {}
+        await _one_by_one(keys, handles, enter, timeout)
+        stack.push_async_callback(_give_back_together, tuple(handles.values()))
+        yield handles
+
+
+async def acquire_all(
+    client: "LockClient", keys: list[str], *, ttl: float, timeout: float | None, max_hold: float | None
+) -> dict[str, Handle]:
+    """The same locks for a body that no cancellation reaches: whoever asks gives them back."""
+
+    async def take(key: str, left: float | None) -> Handle:
+        return await client.acquire(key, ttl=ttl, timeout=left, max_hold=max_hold)
+
+    handles: dict[str, Handle] = {}
+    try:
+        await _one_by_one(keys, handles, take, timeout)
+    except BaseException:
+        await asyncio.gather(*map(give_back, handles.values()), return_exceptions=True)
+        raise
+    return handles
+
+
+async def _one_by_one(
+    keys: list[str],
+    handles: dict[str, Handle],
+    take: Callable[[str, float | None], Awaitable[Handle]],
+    timeout: float | None,
+) -> None:
+    """Fill `handles`, within one time-out for all.
+
+    :raises LockLost: one was lost while another was waited for.
+    """
     if timeout is not None:
         check_timeout(timeout)
     called = time.monotonic()
-    handles: dict[str, Handle] = {}
-    async with AsyncExitStack() as stack:
-        for key in keys:
-            left = None if timeout is None else max(0.0, called + timeout - time.monotonic())
-            try:
-                handles[key] = await stack.enter_async_context(
-                    client.hold(key, ttl=ttl, timeout=left, max_hold=max_hold)
-                )
-            except AcquireTimeout as late:
-                raise AcquireTimeout(
-                    f"lock {key!r}, one of {len(keys)}, was not granted within {timeout:g} s of all",
-                    key=key,
-                    owner=late.owner,
-                ) from None
-        for handle in handles.values():
-            handle.check()
-        stack.push_async_callback(_give_back_together, tuple(handles.values()))
-        yield handles
+    for key in keys:
+        left = None if timeout is None else max(0.0, called + timeout - time.monotonic())
+        try:
+            handles[key] = await take(key, left)
+        except AcquireTimeout as late:
+            raise AcquireTimeout(
+                f"lock {key!r}, one of {len(keys)}, was not granted within {timeout:g} s of all",
+                key=key,
+                owner=late.owner,
+            ) from None
+    for handle in handles.values():
+        handle.check()
 
 
 async def _give_back_together(handles: tuple[Handle, ...]) -> None:

@@ -9,6 +9,7 @@ from asyncdlock.errors import LockError
 from asyncdlock.handle import Handle
 from asyncdlock.kinds.leader import Terms
 from asyncdlock.kinds.locked import locked
+from asyncdlock.kinds.observer import Leaders
 from asyncdlock.kinds.once import Tick, Ticks, begin, check_can, seconds_of
 from asyncdlock.kinds.semaphore import Semaphore
 from asyncdlock.kinds.several import hold_all, in_order
@@ -69,6 +70,19 @@ class Kinds:
         """
         return Terms(_client(self), key, ttl=ttl, max_hold=max_hold)
 
+    def observe(self, key: str, *, every: float = 1.0) -> Leaders:
+        """`async for leader in client.observe(key)` tells who leads, at once and whenever that changes.
+
+        `None`: nobody leads. The server is asked every `every` seconds, so a leader that was followed by
+        another within that time may be passed over; the present one never is. Servers that cannot be reached
+        are waited for. The iteration ends when the client is closed.
+
+        :raises ValueError: `every` is no positive number of seconds.
+        :raises LockError: when iterated: this backend cannot tell (`capabilities.inspection`).
+        :raises InvalidKey, BackendError: when iterated, as `inspect` does.
+        """
+        return Leaders(_client(self), key, every=every)
+
     def once(
         self, job: str, *, every: float | str, ttl: float = 10.0, max_hold: float | None = None
     ) -> Ticks:
@@ -79,7 +93,7 @@ class Kinds:
         iterated. `tick.missed` says how many before it nobody began.
 
         :raises ValueError: `every` is no duration ("500ms", "1d", or a number of seconds) of 0.1 s or more.
-        :raises LockError: this backend cannot remember a tick (see `capabilities.fence_floor`).
+        :raises LockError: this backend cannot remember a tick (see `capabilities.once`).
         """
         return Ticks(_client(self), job, every=every, ttl=ttl, max_hold=max_hold)
 
@@ -99,7 +113,7 @@ class Kinds:
 
         :raises AcquireTimeout: an earlier tick still runs after `timeout` seconds.
         :raises ValueError: the tick is no time, or one without a time zone.
-        :raises LockError: this backend cannot remember a tick (see `capabilities.fence_floor`).
+        :raises LockError: this backend cannot remember a tick (see `capabilities.once`).
         :raises InvalidKey, QueueFull, BackendError: as `acquire` does.
         """
         client = _client(self)

@@ -28,6 +28,12 @@ class Turns:
             self._ready.popleft()()
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else wants the core, whatever else this machine is doing."""
+    monkeypatch.setattr("asyncdlock.backends.redis.busy_poll._ALONE", 60.0)
+
+
 def test_a_server_that_answers_in_time_is_waited_for_every_time() -> None:
     turns, pending = Turns(), deque[int]()
     awake = BusyPoll(pending, turns.call_soon)
@@ -39,6 +45,7 @@ def test_a_server_that_answers_in_time_is_waited_for_every_time() -> None:
     assert awake.waits == 100
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_far_server_is_hardly_ever_waited_for() -> None:
     turns = Turns()
     awake = BusyPoll([1], turns.call_soon)
@@ -60,6 +67,7 @@ def test_a_core_that_others_want_is_left_to_them(monkeypatch: pytest.MonkeyPatch
     assert awake.waits == 10, "one of sixteen requests finds out whether they still do"
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_server_that_came_nearer_is_waited_for_again() -> None:
     turns, pending = Turns(), deque([1])
     awake = BusyPoll(pending, turns.call_soon)

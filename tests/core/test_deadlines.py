@@ -7,6 +7,8 @@ import pytest
 
 import asyncdlock
 from asyncdlock import AcquireTimeout, LockClient
+from asyncdlock._deadlines import Deadlines
+from tests.contract.fixtures import until
 
 
 @pytest.fixture
@@ -95,3 +97,14 @@ async def test_a_time_out_of_infinity_is_none(locks: LockClient) -> None:
     async with locks:
         await (await locks.acquire("k", timeout=float("inf"))).release()
         assert not locks._deadlines._buckets
+
+
+async def test_a_bucket_that_was_passed_over_is_not_entered_again() -> None:
+    """Waits of one length share the last bucket: once it is gone, nobody would end them."""
+    deadlines = Deadlines()
+    now = time.monotonic()
+    deadlines.enter(now, 0.0)
+    assert deadlines.enter(now, 5.0) is deadlines.bucket
+    assert deadlines.same_until > now
+    await until(lambda: not deadlines._order)  # all were empty, and one timer passed over both
+    assert deadlines.same_until < now

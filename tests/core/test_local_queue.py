@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -556,3 +557,41 @@ async def test_a_counter_lost_by_a_real_server_is_repaired_in_silence(redis_url:
             await asyncio.gather(*(work() for _ in range(20)))
     assert len(fences) == 1800
     assert fences == sorted(set(fences)), "a fence ran backwards"
+
+
+class Polled(Scripted):
+    """A backend that wakes nobody, and notes when it was asked."""
+
+    capabilities = replace(Scripted.capabilities, push_wakeup=False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+
+    async def acquire(self, claim: Claim, *, reserve: int = 0) -> Grant:
+        self.asked.append(time.monotonic())
+        return await super().acquire(claim, reserve=reserve)
+
+
+@pytest.mark.parametrize(("longest_turn", "left_free"), [(0.0, True), (60.0, False)])
+async def test_a_lock_that_others_poll_is_left_free_after_a_whole_turn(
+    longest_turn: float, left_free: bool
+) -> None:
+    """The next waiter's request goes out with the release: nobody else would ever find the lock free."""
+    server = Polled()
+    async with LockClient(LocalQueue(server, handoffs=0, longest_turn=longest_turn)) as locks:
+        handle = await locks.acquire("key")
+        waiting = await queue_up(locks, "key", 3)
+        released = []
+        for task in waiting:
+            released.append(time.monotonic())
+            await handle.release()
+            handle = await task
+        await handle.release()
+    if left_free:
+        # From the second turn on: nobody waited when the first began.
+        pairs = zip(server.asked[2:], released[1:], strict=True)
+        assert all(asked - left >= 0.01 for asked, left in pairs)
+    else:
+        calls = [verb for verb, _ in server.calls]
+        assert calls.count("acquire") == 4

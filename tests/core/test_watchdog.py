@@ -235,7 +235,7 @@ async def test_a_lock_released_during_the_watchdogs_renewal_is_not_watched_again
 async def test_a_loss_ends_the_body_at_once_whatever_is_answered_later(
     locks: LockClient, server: Scripted
 ) -> None:
-    """Not with the lease, which lasts; and a yes on its way does not arm the switch anew."""
+    """Not with the lease, which lasts; and a yes on its way moves the end of nothing."""
     told = asyncio.Event()
     answers = iter([LeaseState.RENEWED, LeaseState.LOST])
 
@@ -250,11 +250,20 @@ async def test_a_loss_ends_the_body_at_once_whatever_is_answered_later(
     async def body() -> None:
         async with locks.hold("key", ttl=600.0) as handle:
             server.on_renew = first_yes_comes_last
-            await asyncio.gather(handle.renew(), handle.renew(), return_exceptions=True)
+            end = handle.expires_at
+            renewals.extend(asyncio.create_task(handle.renew()) for _ in range(2))
+            ends.append((handle, end))
             await never()
 
+    ends: list[tuple[asyncdlock.Handle, float]] = []
+    renewals: list[asyncio.Task[None]] = []
     with pytest.raises(LockLost):
         await asyncio.wait_for(body(), 30.0)
+    for renewal in renewals:
+        with pytest.raises(LockLost):
+            await renewal
+    ((handle, end),) = ends
+    assert handle.expires_at == end
 
 
 async def test_a_renewal_by_hand_without_an_answer_changes_nothing(

@@ -13,7 +13,7 @@ import pytest
 
 import asyncdlock
 from asyncdlock import blocking
-from tests.contract.cases import Case
+from tests.contract.cases import Case, backends
 from tests.contract.fixtures import PATIENCE
 
 Open = Callable[..., blocking.BlockingClient]
@@ -198,13 +198,13 @@ def test_an_interrupted_wait_leaves_nothing(
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         with other.hold(key):
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
                 client.acquire(key)
         for moment in range(1, 40):
             handle = None
-            signal.setitimer(signal.ITIMER_REAL, moment * 0.0001)
             try:
+                signal.setitimer(signal.ITIMER_REAL, moment * 0.0001)
                 handle = client.acquire(key, timeout=60.0)
                 signal.setitimer(signal.ITIMER_REAL, 0.0)
             except KeyboardInterrupt:
@@ -234,6 +234,92 @@ def test_locked_runs_plain_functions_under_the_lock(client: blocking.BlockingCli
 
     with pytest.raises(TypeError, match="asyncio client"):
         client.locked(key)(coroutine)
+
+
+def test_readers_share_a_lock_and_exclude_a_writer(
+    client: blocking.BlockingClient, other: blocking.BlockingClient, key: str
+) -> None:
+    if not client.capabilities.shared:
+        with pytest.raises(asyncdlock.LockError, match="has no shared locks"):
+            client.acquire(key, shared=True)
+        return
+    with client.hold(key, shared=True, label="first", timeout=30.0) as first:
+        assert (first.shared, first.label) == (True, "first")
+        second = other.try_acquire(key, shared=True)
+        assert second is not None
+        with ThreadPoolExecutor(1) as elsewhere:
+            assert elsewhere.submit(other.try_acquire, key).result() is None
+        for wanted in (client.acquire, client.try_acquire, lambda key: client.hold_all([key]).__enter__()):
+            with pytest.raises(asyncdlock.LockError, match="cannot be upgraded"):
+                wanted(key)
+        assert second.release()
+    with other.hold(key, timeout=30.0) as writer:
+        assert not writer.shared
+        assert writer.fence > first.fence
+
+
+def test_a_semaphore_admits_as_many_threads_as_it_has_permits(
+    client: blocking.BlockingClient, other: blocking.BlockingClient, key: str
+) -> None:
+    if not client.capabilities.semaphore:
+        with pytest.raises(asyncdlock.LockError, match="has no semaphores"):
+            client.semaphore(key, permits=2)
+        return
+    here, there = client.semaphore(key, permits=2), other.semaphore(key, permits=2)
+    with here.hold(timeout=30.0) as first, there.hold(timeout=30.0) as second:
+        assert first.fence != second.fence
+        assert here.try_acquire() is None
+        with pytest.raises(asyncdlock.AcquireTimeout):
+            there.acquire(timeout=0.05)
+    again = here.try_acquire()
+    assert again is not None
+    assert again.release()
+    with pytest.raises(ValueError, match="permits"):
+        client.semaphore(key, permits=0)
+
+
+def test_hold_all_takes_all_or_none(
+    client: blocking.BlockingClient, other: blocking.BlockingClient, key: str, lease: float
+) -> None:
+    first, second = f"{key}-a", f"{key}-b"
+    with other.hold(second, timeout=30.0):
+        with pytest.raises(asyncdlock.AcquireTimeout, match="one of 2") as late:
+            with client.hold_all([second, first], timeout=0.1):
+                raise AssertionError("the body must not run")
+        assert late.value.key == second
+    with client.hold_all([second, first], timeout=30.0) as handles:
+        assert list(handles) == [first, second]
+        assert other.try_acquire(first) is None
+        assert other.try_acquire(second) is None
+    with other.hold(first, timeout=30.0), other.hold(second, timeout=30.0):
+        pass
+    with pytest.raises(asyncdlock.LockLost) as lost:
+        with client.hold_all([first, second], ttl=lease, timeout=30.0) as handles:
+            take_away(client, handles[first])
+            assert handles[first].wait_lost(PATIENCE) is True
+    assert lost.value.key == first
+    with other.hold(second, timeout=30.0):  # given back all the same
+        pass
+    with pytest.raises(ValueError, match="at least one key"):
+        client.hold_all([]).__enter__()
+
+
+def test_a_lock_is_inspected_and_taken_back(
+    client: blocking.BlockingClient, other: blocking.BlockingClient, key: str
+) -> None:
+    if not client.capabilities.inspection:
+        with pytest.raises(asyncdlock.LockError, match="cannot tell"):
+            client.inspect(key)
+        return
+    handle = client.acquire(key, label="importer")
+    found = other.inspect(key)
+    assert (found.key, found.held, found.label) == (key, True, "importer")
+    assert other.keys().count(key) == 1
+    assert other.force_release(key) is True
+    with other.hold(key, timeout=30.0) as next_one:
+        assert next_one.fence > handle.fence
+    with pytest.raises(asyncdlock.LockLost):
+        handle.renew()
 
 
 def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -299,19 +385,14 @@ assert handle.release()
 """
 
 
-def test_a_forked_child_starts_anew_and_its_parent_is_not_disturbed(case: Case, url: str, key: str) -> None:
-    if case.name == "memory":
-        pytest.skip("memory:// belongs to one process")
+@backends(that=lambda can: can.interprocess)
+def test_a_forked_child_starts_anew_and_its_parent_is_not_disturbed(url: str, key: str) -> None:
     done = run(_FORKING, url, key)
     assert done.returncode == 0, done.stderr
     checked, released, tried, acquired = done.stdout.splitlines()
     assert checked.endswith("it is held by the process that this one was forked from")
     assert released == "this client belongs to another process; connect() after fork"
-    if case.name == "etcd":
-        assert "forked while its parent used etcd" in tried, "gRPC does not survive a fork: it says so"
-        assert "forked while its parent used etcd" in acquired
-    else:
-        assert (tried, acquired) == ("None", f"{key}-own")
+    assert (tried, acquired) == ("None", f"{key}-own")
 
 
 def test_a_client_that_is_dropped_ends_its_thread(redis_url: str, key: str) -> None:

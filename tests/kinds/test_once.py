@@ -13,17 +13,15 @@ import pytest
 
 import asyncdlock
 from asyncdlock.kinds.once import Tick, Ticks
+from tests.contract.cases import backends
 from tests.contract.fixtures import Claims, Connect
 
 REPLICA = Path(__file__).with_name("replica.py")
 EVERY = 0.5
 
 
-@pytest.fixture
-def remembering(locks: asyncdlock.LockClient) -> asyncdlock.LockClient:
-    if not locks.capabilities.fence_floor:
-        pytest.skip("its fences come from its own log: once() refuses, as a test below shows")
-    return locks
+# The fences of the others come from their own log: once() refuses, as a test below shows.
+remembering = backends(that=lambda can: can.once)
 
 
 def skewed(seconds: float) -> Callable[[], float]:
@@ -37,8 +35,9 @@ async def ticks_of(
         yield tick
 
 
+@remembering
 async def test_each_tick_runs_once_though_clocks_differ_by_more_than_the_job_takes(
-    remembering: asyncdlock.LockClient, connect: Connect, key: str
+    locks: asyncdlock.LockClient, connect: Connect, key: str
 ) -> None:
     """Also by more than a tick: a replica that is late finds what was begun long ago."""
     begun: list[tuple[datetime, int]] = []
@@ -65,11 +64,12 @@ async def test_each_tick_runs_once_though_clocks_differ_by_more_than_the_job_tak
     assert [at for at, _ in sorted(begun)] == [at for at, _ in sorted(begun, key=lambda one: one[1])]
 
 
+@remembering
 async def test_a_replica_that_is_late_does_not_run_what_was_run_and_given_back(
-    remembering: asyncdlock.LockClient, connect: Connect, key: str, claims: Claims
+    locks: asyncdlock.LockClient, connect: Connect, key: str, claims: Claims
 ) -> None:
     at = time.time() // 1
-    tick = await remembering.once_per(key, at)
+    tick = await locks.once_per(key, at)
     assert tick is not None
     async with tick:
         pass
@@ -85,11 +85,12 @@ async def test_a_replica_that_is_late_does_not_run_what_was_run_and_given_back(
     assert await claims() == []
 
 
+@remembering
 async def test_the_tick_of_one_that_failed_or_was_cut_off_is_not_run_again(
-    remembering: asyncdlock.LockClient, connect: Connect, key: str
+    locks: asyncdlock.LockClient, connect: Connect, key: str
 ) -> None:
     at = time.time() // 1
-    tick = await remembering.once_per(key, at)
+    tick = await locks.once_per(key, at)
     assert tick is not None
     with pytest.raises(ValueError, match="the job failed"):
         async with tick:
@@ -97,10 +98,11 @@ async def test_the_tick_of_one_that_failed_or_was_cut_off_is_not_run_again(
     assert await connect().once_per(key, at, timeout=30.0) is None
 
 
+@remembering
 async def test_of_many_at_once_one_begins_the_tick(
-    remembering: asyncdlock.LockClient, connect: Connect, key: str
+    locks: asyncdlock.LockClient, connect: Connect, key: str
 ) -> None:
-    clients = [remembering, connect(), connect()]
+    clients = [locks, connect(), connect()]
     ran: list[int] = []
 
     async def replica(client: asyncdlock.LockClient) -> None:
@@ -113,16 +115,17 @@ async def test_of_many_at_once_one_begins_the_tick(
     assert len(ran) == 1
 
 
+@remembering
 async def test_missed_ticks_are_told(
-    remembering: asyncdlock.LockClient, key: str, caplog: pytest.LogCaptureFixture
+    locks: asyncdlock.LockClient, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = await remembering.once_per(key, (time.time() // EVERY - 4) * EVERY)
+    first = await locks.once_per(key, (time.time() // EVERY - 4) * EVERY)
     assert first is not None
     assert (first.previous, first.missed) == (None, 0)
     async with first:
         pass
     async with asyncio.timeout(60.0):
-        tick = await anext(ticks_of(remembering, key))
+        tick = await anext(ticks_of(locks, key))
     assert tick.previous == first.at
     assert tick.missed == round((tick.at - first.at).total_seconds() / EVERY) - 1 >= 4
     assert f"{tick.missed} ticks of {key!r} were missed" in caplog.text
@@ -130,10 +133,11 @@ async def test_missed_ticks_are_told(
         pass
 
 
+@remembering
 async def test_a_job_that_takes_longer_than_a_tick_delays_the_next_and_skips_the_rest(
-    remembering: asyncdlock.LockClient, connect: Connect, key: str
+    locks: asyncdlock.LockClient, connect: Connect, key: str
 ) -> None:
-    ticks = ticks_of(remembering, key)
+    ticks = ticks_of(locks, key)
     async with asyncio.timeout(60.0):
         async with await anext(ticks) as running:
             waiting = asyncio.ensure_future(anext(ticks_of(connect(), key)))
@@ -146,16 +150,17 @@ async def test_a_job_that_takes_longer_than_a_tick_delays_the_next_and_skips_the
     assert tick.missed >= 1
 
 
+@remembering
 async def test_a_clock_that_is_far_ahead_is_told(
-    remembering: asyncdlock.LockClient, key: str, caplog: pytest.LogCaptureFixture
+    locks: asyncdlock.LockClient, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ahead = await remembering.once_per(key, time.time() + 3600)
+    ahead = await locks.once_per(key, time.time() + 3600)
     assert ahead is not None
     async with ahead:
         pass
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(2.5 * EVERY):
-            await anext(ticks_of(remembering, key))
+            await anext(ticks_of(locks, key))
     assert "before its time: a clock is ahead" in caplog.text
 
 
@@ -208,12 +213,13 @@ async def test_a_tick_is_not_passed_over() -> None:
             await anext(ticks)
 
 
+@remembering
 async def test_a_tick_whose_lease_is_lost_ends_its_body(
-    remembering: asyncdlock.LockClient, key: str, ttl: float
+    locks: asyncdlock.LockClient, key: str, ttl: float
 ) -> None:
-    tick = await remembering.once_per(key, time.time(), ttl=ttl)
+    tick = await locks.once_per(key, time.time(), ttl=ttl)
     assert tick is not None
     with pytest.raises(asyncdlock.LockLost):
         async with tick as handle:
-            assert await remembering._backend.release(handle._holding.grant.claim)
+            assert await locks._backend.release(handle._holding.grant.claim)
             await asyncio.sleep(60.0)

@@ -10,20 +10,22 @@ import pytest
 import asyncdlock
 from asyncdlock._thread_backend import ThreadBackend
 from harness import servers
-from tests.contract.cases import Case
+from tests.contract.cases import Case, backends
 from tests.contract.fixtures import Connect, until
 from tests.contract.test_hold import forever
 from tests.contract.test_lease import take_away
 
+# memory:// lives in the event loop: nobody could renew it from elsewhere.
+outside_the_loop = backends(that=lambda can: can.interprocess)
+
 
 @pytest.fixture
-def threaded(case: Case, connect: Connect) -> asyncdlock.LockClient:
+def threaded(connect: Connect) -> asyncdlock.LockClient:
     """A client of the backend under test that renews in a thread."""
-    if case.name == "memory":
-        pytest.skip("memory:// lives in the event loop")
     return connect(renew_in="thread")
 
 
+@outside_the_loop
 async def test_a_body_that_blocks_for_three_ttls_keeps_its_lock(
     threaded: asyncdlock.LockClient, connect: Connect, key: str, ttl: float
 ) -> None:
@@ -50,6 +52,7 @@ async def test_without_it_the_same_body_loses_its_lock(
             handle.check()
 
 
+@outside_the_loop
 async def test_max_hold_bounds_a_loop_that_is_blocked_for_longer(
     threaded: asyncdlock.LockClient, connect: Connect, key: str, ttl: float
 ) -> None:
@@ -70,6 +73,7 @@ def test_ten_minutes_bound_it_by_default(redis_url: str) -> None:
     assert asyncdlock.connect(redis_url)._max_hold is None
 
 
+@outside_the_loop
 async def test_a_lease_that_is_lost_meanwhile_is_noticed_on_use_and_ends_the_body(
     threaded: asyncdlock.LockClient, key: str, ttl: float
 ) -> None:
@@ -86,6 +90,7 @@ async def test_a_lease_that_is_lost_meanwhile_is_noticed_on_use_and_ends_the_bod
     await until(lambda: threaded._metrics.lost == lost + 1)
 
 
+@outside_the_loop
 async def test_waiters_of_the_process_get_the_lock_after_a_blocked_holder(
     threaded: asyncdlock.LockClient, key: str, ttl: float
 ) -> None:
@@ -114,6 +119,7 @@ async def test_short_holdings_leave_nothing_in_the_thread(redis_url: str, key: s
         assert locks._core.watchdog.watched() == []
 
 
+@outside_the_loop
 async def test_closing_ends_the_thread(threaded: asyncdlock.LockClient, key: str, ttl: float) -> None:
     handle = await threaded.acquire(key, ttl=ttl)
     backend = threaded._backend
@@ -172,9 +178,8 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_a_fork_does_not_disturb_it_and_the_interpreter_exits(case: Case, url: str, key: str) -> None:
-    if case.name == "memory" or case.options:
-        pytest.skip("memory:// lives in the event loop; and once is enough")
+@backends(that=lambda can: can.interprocess, only=lambda case: not case.options)
+def test_a_fork_does_not_disturb_it_and_the_interpreter_exits(url: str, key: str) -> None:
     begun = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", _FORKING, url, key], capture_output=True, text=True, timeout=120, check=False

@@ -184,6 +184,39 @@ async def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(queue_ur
             assert not command.is_running()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the command itself can be found")
+async def test_a_lost_lock_stops_all_that_the_command_has_started(queue_url: str, key: str) -> None:
+    """A shell ends by SIGTERM at once, and leaves behind what it was waiting for, or had put aside."""
+    stubborn = "setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 600; done'"
+    script = f"{stubborn} & sleep 600 & echo $!; sleep 600; :"
+    async with asyncdlock.connect(queue_url) as locks:
+        words = ("hold", key, "--ttl", "1s", "--grace", "500ms", "--url", queue_url, "--", "sh", "-c", script)
+        async with started(*words) as holder:
+            for _ in range(2):
+                assert (await holder.line()).isdecimal()
+            family = psutil.Process(holder.process.pid).children(recursive=True)
+            assert len(family) >= 4
+            await locks.force_release(key)
+            # Whoever lives on would hold the pipes open.
+            assert (await holder.ended()).code == cli.LOST
+            assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+async def test_orphans_of_the_command_leave_no_zombies_behind(queue_url: str, key: str) -> None:
+    script = "for i in 1 2 3 4 5; do (true &) ; done; echo started; exec sleep 600"
+    async with started("hold", key, "--url", queue_url, "--", "sh", "-c", script) as holder:
+        assert await holder.line() == "started"
+        us = psutil.Process(holder.process.pid)
+
+        async def reaped() -> bool:
+            return [one.name() for one in us.children(recursive=True)] == ["sleep"]
+
+        await until(reaped)
+        assert us.children()[0].status() != psutil.STATUS_ZOMBIE
+        holder.process.terminate()
+        assert (await holder.ended()).code == 128 + signal.SIGTERM
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 async def test_signals_go_to_the_command(queue_url: str, key: str, number: signal.Signals) -> None:
     listens = printing(
@@ -255,6 +288,15 @@ async def test_ls_inspect_and_release(url: str, key: str) -> None:
         assert not (await locks.inspect("one")).held
         assert (await run("release", "--force", "one", *words)).code == cli.NOBODY
         assert "(free)" in (await run("inspect", "one", *words)).out
+
+
+async def test_inspect_shows_everybody_who_holds_the_key(queue_url: str, key: str) -> None:
+    async with asyncdlock.connect(queue_url) as locks:
+        pool = locks.semaphore(key, permits=3)
+        owners = [(await pool.acquire(ttl=60.0)).owner for _ in range(3)]
+        shown = (await run("inspect", key, "--url", queue_url)).out
+    assert [owner in shown for owner in owners] == [True] * 3
+    assert shown.count("beside") == 2
 
 
 @pytest.mark.parametrize(

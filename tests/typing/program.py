@@ -71,6 +71,11 @@ async def main() -> None:
                 assert_type(leading, asyncdlock.Handle)
                 assert_type(term.fence, int)
                 break
+        async for leader in locks.observe("leader", every=1.0):
+            assert_type(leader, asyncdlock.Leader | None)
+            if leader is not None:
+                assert_type(leader.term, int | None)
+            break
         async for each in locks.once("job", every="100ms"):
             assert_type(each, asyncdlock.Tick)
             async with each:

@@ -34,6 +34,7 @@ def test_the_public_names_are_these() -> None:
         "Handle",
         "Inspectable",
         "InvalidKey",
+        "Leader",
         "LeaseState",
         "LockClient",
         "LockError",

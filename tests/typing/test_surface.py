@@ -25,6 +25,7 @@ NOT_MADE_BY_USERS = (
     asyncdlock.Tick,
     blocking.BlockingHandle,
     blocking.BlockingClient,
+    blocking.BlockingSemaphore,
 )
 
 
