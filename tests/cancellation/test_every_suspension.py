@@ -8,7 +8,7 @@ process keeps anything: no lock, no place in a queue, no task, no connection.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ import pytest
 
 import asyncdlock
 from tests.cancellation.stepping import Moment, Step
-from tests.contract.cases import Case
+from tests.contract.cases import CASES, Case
 from tests.contract.fixtures import Connect, until
 
-Scenario = Callable[[asyncdlock.LockClient, asyncdlock.LockClient, str, Step], Awaitable[None]]
+Scenario = Callable[[asyncdlock.LockClient, asyncdlock.LockClient, str, Step], Coroutine[Any, Any, None]]
 
 _MOST_SUSPENSIONS = 60
 
@@ -176,8 +176,6 @@ async def lead(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key:
 
 async def once_per(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step) -> None:
     """A tick that another has begun, and one that nobody has."""
-    if not client.capabilities.fence_floor:
-        return
     # Its lock is called after the job.
     job, ticks = key.removeprefix("once:"), (1_700_000_000.0, time.time())
     begun = await other.once_per(job, ticks[0])
@@ -227,9 +225,8 @@ async def release_with_another_behind(
 async def raise_fence(
     client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step
 ) -> None:
-    if client.capabilities.fence_floor:
-        await step(client.raise_fence(key, above=1000))
-        await _end(await client.acquire(key))
+    await step(client.raise_fence(key, above=1000))
+    await _end(await client.acquire(key))
 
 
 async def aclose(client: asyncdlock.LockClient, other: asyncdlock.LockClient, key: str, step: Step) -> None:
@@ -339,7 +336,7 @@ async def _later(work: Coroutine[Any, Any, None]) -> None:
     await work
 
 
-KINDS = [
+OF_KINDS = [
     shared_acquire_cold,
     shared_acquire_behind_a_writer,
     shared_acquire_behind_its_own_writers,
@@ -350,6 +347,7 @@ KINDS = [
     permit,
 ]
 
+OF_FENCES = [once_per, raise_fence]
 SCENARIOS = [
     acquire_cold,
     acquire_warm,
@@ -364,13 +362,22 @@ SCENARIOS = [
     hold_all,
     hold_all_contended,
     lead,
-    once_per,
     renew,
     release,
     release_with_another_behind,
-    raise_fence,
     aclose,
 ]
+
+
+def _promised() -> Iterator[tuple[Scenario, Case]]:
+    """Each scenario with the backends that promise what it does."""
+    for case in CASES:
+        can = case.can
+        yield from ((scenario, case) for scenario in SCENARIOS)
+        if can.fence_floor:
+            yield from ((scenario, case) for scenario in OF_FENCES)
+        if can.shared and can.semaphore:
+            yield from ((scenario, case) for scenario in OF_KINDS)
 
 
 def second(key: str) -> str:
@@ -388,15 +395,16 @@ def _sockets() -> int:
 
 
 @pytest.mark.parametrize("moment", Moment, ids=str)
-@pytest.mark.parametrize("scenario", [*SCENARIOS, *KINDS], ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize(
+    ("scenario", "case"),
+    [pytest.param(scenario, case, id=f"{case}-{scenario.__name__}") for scenario, case in _promised()],
+)
 async def test_cancelled_at_every_suspension(
     scenario: Scenario, moment: Moment, case: Case, url: str, connect: Connect, key: str
 ) -> None:
     if scenario is once_per:
         key = f"once:{key}"
     other = connect()
-    if scenario in KINDS and not (other.capabilities.shared and other.capabilities.semaphore):
-        pytest.skip("this backend has no shared locks")
     await _end(await other.acquire(f"{key}-other"))
     for suspension in range(_MOST_SUSPENSIONS):
         sockets, tasks = _sockets(), asyncio.all_tasks()

@@ -9,10 +9,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+import pytest
 from kazoo.client import KazooClient
 from redis.asyncio import Redis
 
+import asyncdlock
 from asyncdlock.backends import memory
+from harness.servers.catalogue import INSTALLATIONS
 from tests.backends import postgres_probe
 
 Inspector = Callable[[str, str], Awaitable[list[str]]]
@@ -38,8 +41,18 @@ class Case:
     consecutive: bool = True
     """Whether a fence is the one before, or a floor, plus one."""
 
+    scheme: str = ""
+    """Of its URL, where that is not its name."""
+
     def __str__(self) -> str:
         return "-in-".join([self.name, *self.options.values()])
+
+    @property
+    def can(self) -> asyncdlock.Capabilities:
+        """What the backend promises; it is not asked over the network for that."""
+        nobody = ",".join(f"nobody-{node}.invalid" for node in range(INSTALLATIONS[self.name].votes))
+        url = f"{self.scheme or self.name}://{nobody}{self.query}"
+        return asyncdlock.connect(url, metrics=False).capabilities
 
 
 async def _memory_claims(url: str, key: str) -> list[str]:
@@ -53,7 +66,10 @@ async def _memory_claims(url: str, key: str) -> list[str]:
 
 
 async def _redis_claims(url: str, key: str) -> list[str]:
-    async with Redis.from_url("redis://" + url.partition("://")[2], decode_responses=True) as redis:
+    server = "redis://" + url.partition("://")[2]
+    async with Redis.from_url(
+        server, decode_responses=True, socket_connect_timeout=60, socket_timeout=60
+    ) as redis:
         holder = await redis.get(key)
         waiting = await redis.zrange(f"queue:{{{key}}}", 0, -1)
         beside = await redis.zrange(f"holders:{{{key}}}", 0, -1)
@@ -125,6 +141,7 @@ CASES = [
         name="redlock",
         query="?node_timeout=10",
         claims=_redlock_claims,
+        own_place=_OWN_PLACE,
         ttl=2.0,  # a node has a tenth of it to answer
         crowd=12,  # contenders split the votes, and each vote costs ten requests
         consecutive=False,  # 16 for each count, and a lost vote counts as well
@@ -148,9 +165,25 @@ CASES = [
     ),
     Case(
         name="pgbouncer",  # the same, and nobody can be told anything
+        scheme="postgres",
         ttl=1.5,
         claims=postgres_probe.claims,
         own_place=_OWN_PLACE,
         crowd=100,
     ),
 ]
+
+
+def backends(
+    *,
+    that: Callable[[asyncdlock.Capabilities], bool] = lambda can: True,
+    only: Callable[[Case], bool] = lambda case: True,
+) -> pytest.MarkDecorator:
+    """Runs a test, or a module, over the backends that promise what it is about.
+
+    On the others there is nothing to test: they get no test that is skipped. Who promises what is held
+    against a table in test_promises.py, so that none can drop out by forgetting a promise.
+    """
+    chosen = [case for case in CASES if only(case) and that(case.can)]
+    assert chosen
+    return pytest.mark.parametrize("case", chosen, ids=str)

@@ -73,8 +73,11 @@ def claims(case: Case, url: str, key: str) -> Claims:
 
 @pytest.fixture
 def ttl(case: Case, locks: asyncdlock.LockClient) -> float:
+    return shortest_ttl(case, locks.capabilities)
+
+
+def shortest_ttl(case: Case, can: asyncdlock.Capabilities) -> float:
     """A TTL to wait for the end of: short, but long enough to be renewed in time on a loaded machine."""
-    can = locks.capabilities
     shortest = max(can.min_ttl, case.ttl)
     return math.ceil(shortest / can.ttl_step) * can.ttl_step if can.ttl_step else shortest
 

@@ -2,10 +2,8 @@
 
 import asyncio
 
-import pytest
-
 import asyncdlock
-from tests.contract.cases import Case
+from tests.contract.cases import Case, backends
 from tests.contract.fixtures import Claims, Connect, until
 
 
@@ -100,12 +98,11 @@ async def test_keys_do_not_exclude_each_other(locks: asyncdlock.LockClient, key:
                 pass
 
 
+@backends(that=lambda can: can.fifo)
 async def test_waiters_are_served_in_the_order_in_which_the_server_saw_them(
     case: Case, connect: Connect, key: str, claims: Claims
 ) -> None:
     clients = [connect(**case.own_place) for _ in range(3)]
-    if not clients[0].capabilities.fifo:
-        pytest.skip(f"{case.name} promises no order")
     order: list[int] = []
 
     async def wait(number: int) -> None:
@@ -125,11 +122,8 @@ async def test_waiters_are_served_in_the_order_in_which_the_server_saw_them(
     assert order == list(range(7))
 
 
-async def test_waiters_of_one_client_are_served_in_order(
-    case: Case, locks: asyncdlock.LockClient, key: str
-) -> None:
-    if not locks.capabilities.fifo:
-        pytest.skip(f"{case.name} promises no order")
+@backends(that=lambda can: can.fifo)
+async def test_waiters_of_one_client_are_served_in_order(locks: asyncdlock.LockClient, key: str) -> None:
     order: list[int] = []
 
     async def wait(number: int) -> None:

@@ -3,48 +3,46 @@
 import pytest
 
 import asyncdlock
-from tests.contract.cases import Case
+from tests.contract.cases import Case, backends
 from tests.contract.fixtures import Connect
 
-
-@pytest.fixture
-def liftable(case: Case, locks: asyncdlock.LockClient) -> asyncdlock.LockClient:
-    if not locks.capabilities.fence_floor:
-        pytest.skip(f"the fences of {case.name} come from its own log")
-    return locks
+liftable = backends(that=lambda can: can.fence_floor)  # the fences of the others come from their own log
 
 
+@liftable
 async def test_raise_fence_lifts_every_later_fence(
-    liftable: asyncdlock.LockClient, connect: Connect, key: str
+    locks: asyncdlock.LockClient, connect: Connect, key: str
 ) -> None:
-    async with liftable.hold(key) as before:
+    async with locks.hold(key) as before:
         pass
-    await liftable.raise_fence(key, above=1_000_000)
+    await locks.raise_fence(key, above=1_000_000)
     async with connect().hold(key) as lifted:
         assert lifted.fence > 1_000_000 > before.fence
-    await liftable.raise_fence(key, above=10)
-    async with liftable.hold(key) as later:
+    await locks.raise_fence(key, above=10)
+    async with locks.hold(key) as later:
         assert later.fence > lifted.fence, "a floor never lowers"
 
 
+@liftable
 async def test_a_key_never_locked_before_can_be_raised(
-    case: Case, liftable: asyncdlock.LockClient, key: str
+    case: Case, locks: asyncdlock.LockClient, key: str
 ) -> None:
-    await liftable.raise_fence(key, above=41)
-    async with liftable.hold(key) as handle:
+    await locks.raise_fence(key, above=41)
+    async with locks.hold(key) as handle:
         assert handle.fence == 42 or (handle.fence > 42 and not case.consecutive)
-    await liftable.raise_fence(f"{key}-0", above=0)
-    async with liftable.hold(f"{key}-0") as handle:
+    await locks.raise_fence(f"{key}-0", above=0)
+    async with locks.hold(f"{key}-0") as handle:
         assert handle.fence == 1 or (handle.fence > 1 and not case.consecutive)
 
 
 @pytest.mark.parametrize("top", [2**53 - 3, 2**53, 2**60 + 1, 2**63 - 2000])
+@liftable
 async def test_fences_stay_exact_beyond_two_to_the_53(
-    case: Case, liftable: asyncdlock.LockClient, connect: Connect, key: str, top: int
+    case: Case, locks: asyncdlock.LockClient, connect: Connect, key: str, top: int
 ) -> None:
-    await liftable.raise_fence(key, above=top)
+    await locks.raise_fence(key, above=top)
     fences = []
-    for client in (liftable, connect(), liftable, connect(), liftable):
+    for client in (locks, connect(), locks, connect(), locks):
         async with client.hold(key) as handle:
             fences.append(handle.fence)
     assert fences[0] == top + 1 or (fences[0] > top and not case.consecutive)
@@ -53,18 +51,18 @@ async def test_fences_stay_exact_beyond_two_to_the_53(
 
 
 @pytest.mark.parametrize("above", [-1, 2**63 - 1, 2**64])
+@liftable
 async def test_a_floor_outside_the_range_is_refused(
-    liftable: asyncdlock.LockClient, key: str, above: int
+    locks: asyncdlock.LockClient, key: str, above: int
 ) -> None:
     with pytest.raises(ValueError, match="fence"):
-        await liftable.raise_fence(key, above=above)
-    assert liftable._backend.commands == 0
+        await locks.raise_fence(key, above=above)
+    assert locks._backend.commands == 0
 
 
+@backends(that=lambda can: not can.fence_floor)
 async def test_a_backend_whose_fences_cannot_be_raised_says_so(
-    case: Case, locks: asyncdlock.LockClient, key: str
+    locks: asyncdlock.LockClient, key: str
 ) -> None:
-    if locks.capabilities.fence_floor:
-        pytest.skip(f"the fences of {case.name} can be raised")
     with pytest.raises(asyncdlock.LockError, match="cannot be raised"):
         await locks.raise_fence(key, above=1)

@@ -9,21 +9,23 @@ from typing import Any
 import pytest
 
 from tests.conftest import LOOPS
-from tests.contract.cases import Case
+from tests.contract.cases import CASES, Case
 
 PROGRAM = Path(__file__).with_name("forking.py")
+_WAYS = [
+    pytest.param(case, way, id=f"{case}-{way}")
+    for case in CASES
+    if not case.options  # those are in tests/kinds/test_renew_in.py
+    for way in ("use", "collect", "tear down")
+]
 REFUSED = "LockError: this client belongs to another process; connect() after fork"
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("way", ["use", "collect", "tear down"])
+@pytest.mark.parametrize(("case", "way"), _WAYS)
 def test_a_forked_child_is_refused_and_its_parent_not_disturbed(
     case: Case, url: str, key: str, way: str, loop: str
 ) -> None:
-    if case.name == "etcd" and way == "tear down":
-        pytest.skip("gRPC's event loop cannot be torn down in a forked child; see docs/safety.md")
-    if case.options:
-        pytest.skip("the program knows no options: see tests/kinds/test_renew_in.py")
     done = asyncio.run(_run(url, key, way, loop))
     child = done.pop("child")
     assert done == {"status": 0, "refused": True, "released": [True, True, True], "owners": 2}

@@ -8,17 +8,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 import asyncdlock
-from tests.contract.cases import Case
+from tests.contract.cases import backends
 
-pytestmark = pytest.mark.faults
-
-
-@pytest.fixture(autouse=True)
-def _kind(case: Case, locks: asyncdlock.LockClient) -> None:
-    if not locks.capabilities.interprocess:
-        pytest.skip("its locks end with their process")
-    if not locks.capabilities.shared:
-        pytest.skip("this backend has no shared locks")
+pytestmark = [
+    pytest.mark.faults,
+    backends(
+        that=lambda can: can.shared and can.interprocess
+    ),  # the locks of the others end with their process
+]
 
 
 @asynccontextmanager

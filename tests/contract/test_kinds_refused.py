@@ -3,6 +3,7 @@
 import pytest
 
 import asyncdlock
+from tests.contract.cases import backends
 
 
 async def test_what_a_backend_cannot_do_is_refused(locks: asyncdlock.LockClient, key: str) -> None:
@@ -21,9 +22,8 @@ async def test_what_a_backend_cannot_do_is_refused(locks: asyncdlock.LockClient,
     assert can.shared == can.semaphore == (locks._backend.name not in ("redis", "redlock"))
 
 
+@backends(that=lambda can: can.semaphore)
 async def test_bad_numbers_of_permits_are_refused(locks: asyncdlock.LockClient, key: str) -> None:
-    if not locks.capabilities.semaphore:
-        pytest.skip("this backend has no semaphores")
     for permits in (0, -1, True, 1.5, 10**9, "3"):
         with pytest.raises(ValueError, match="permits must be a whole number"):
             locks.semaphore(key, permits=permits)  # type: ignore[arg-type]

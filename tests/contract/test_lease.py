@@ -8,7 +8,7 @@ import pytest
 
 import asyncdlock
 from asyncdlock.types import validity
-from tests.contract.cases import Case
+from tests.contract.cases import backends
 from tests.contract.fixtures import Claims, Connect, until
 
 
@@ -215,12 +215,12 @@ async def test_a_loss_that_the_release_finds_is_told_to_who_waits_for_it(
     assert locks._metrics.lost == lost + 2
 
 
+# A thread would renew meanwhile: see tests/kinds/test_renew_in.py.
+@backends(only=lambda case: case.options.get("renew_in") != "thread")
 async def test_a_stalled_event_loop_is_noticed_on_use(
-    case: Case, locks: asyncdlock.LockClient, key: str, ttl: float
+    locks: asyncdlock.LockClient, key: str, ttl: float
 ) -> None:
     """No timer ran, and uvloop's own clock stood still: the handle looks at the real one."""
-    if case.options.get("renew_in") == "thread":
-        pytest.skip("a thread renews meanwhile: see tests/kinds/test_renew_in.py")
     with pytest.raises(asyncdlock.LockLost, match="ran out"):
         async with locks.hold(key, ttl=ttl) as handle:
             time.sleep(ttl + 0.05)

@@ -9,18 +9,12 @@ import pytest
 
 import asyncdlock
 from asyncdlock._inside import backend_of
-from tests.contract.cases import Case
+from tests.contract.cases import Case, backends
 from tests.contract.fixtures import Connect, until
 
 KNOWS_LEASES = ("memory", "redis", "redis-queue", "redlock", "etcd", "postgres", "pgbouncer")
 KNOWS_TIMES = ("memory", "redis", "redis-queue", "redlock", "postgres", "pgbouncer")
 KNOWS_WAITERS = ("memory", "redis-queue", "etcd", "zookeeper", "postgres", "pgbouncer")
-
-
-@pytest.fixture(autouse=True)
-def _can_tell(case: Case, url: str) -> None:
-    if not asyncdlock.connect(url).capabilities.inspection:
-        pytest.skip(f"{case.name} cannot tell who holds its locks")
 
 
 async def test_a_free_lock_has_no_holder(locks: asyncdlock.LockClient, key: str) -> None:
@@ -65,11 +59,10 @@ async def test_a_stranger_sees_the_holder(
             assert info.since is None
 
 
+@backends(only=lambda case: case.name in KNOWS_TIMES)
 async def test_a_renewed_lease_does_not_look_younger(
-    case: Case, locks: asyncdlock.LockClient, connect: Connect, key: str, ttl: float
+    locks: asyncdlock.LockClient, connect: Connect, key: str, ttl: float
 ) -> None:
-    if case.name not in KNOWS_TIMES:
-        pytest.skip(f"{case.name} keeps no times")
     stranger = connect()
     async with locks.hold(key, ttl=ttl) as handle:
         end = handle.expires_at
@@ -138,10 +131,9 @@ async def test_waiters_are_seen_in_order(
             await (await granting).release()
 
 
-async def test_tasks_of_one_client_are_seen_by_it(case: Case, locks: asyncdlock.LockClient, key: str) -> None:
+@backends(only=lambda case: case.name in KNOWS_WAITERS)
+async def test_tasks_of_one_client_are_seen_by_it(locks: asyncdlock.LockClient, key: str) -> None:
     """Also those who wait in the process, behind one place on the server, and whoever it was passed on to."""
-    if case.name not in KNOWS_WAITERS:
-        pytest.skip(f"nobody queues in {case.name}")
     first = await locks.acquire(key, ttl=30.0, label="first")
     waiting = []
     for number in range(3):
@@ -186,11 +178,10 @@ async def test_forcing_wakes_the_next_and_its_fence_is_above(
     assert await after.release() is True
 
 
+@backends(that=lambda can: can.shared)
 async def test_readers_are_seen_beside_each_other_and_forced_out_together(
     locks: asyncdlock.LockClient, connect: Connect, key: str
 ) -> None:
-    if not locks.capabilities.shared:
-        pytest.skip("this backend has no shared locks")
     readers = [
         await connect().acquire(key, ttl=30.0, shared=True, label=f"reader {number}") for number in range(3)
     ]
@@ -223,12 +214,11 @@ async def test_forcing_a_free_lock_is_none_of_its_holders_business(
         assert after.fence > before.fence
 
 
+@backends(that=lambda can: can.fence_floor)
 async def test_forcing_keeps_what_the_client_remembers(
     locks: asyncdlock.LockClient, connect: Connect, key: str
 ) -> None:
     """Fences that were raised before stay below, whatever the backend counts by itself."""
-    if not locks.capabilities.fence_floor:
-        pytest.skip("its fences come from its own log")
     before = await locks.acquire(key, ttl=30.0)
     backend = backend_of(locks)
     assert await cast(asyncdlock.Inspectable, backend).force_release(key, before.fence + 1_000_000)

@@ -6,14 +6,10 @@ import random
 import pytest
 
 import asyncdlock
-from tests.contract.cases import Case
+from tests.contract.cases import Case, backends
 from tests.contract.fixtures import Claims, Connect, until
 
-
-@pytest.fixture(autouse=True)
-def _kind(locks: asyncdlock.LockClient) -> None:
-    if not locks.capabilities.semaphore:
-        pytest.skip("this backend has no semaphores")
+pytestmark = backends(that=lambda can: can.semaphore)
 
 
 async def _queued(claims: Claims, number: int) -> None:

@@ -1,21 +1,19 @@
 """acquire(shared=True): many readers or one writer, in the order of arrival, each with a fence."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import pytest
 
 import asyncdlock
-from tests.contract.cases import Case
+from tests.contract.cases import Case, backends
 from tests.contract.fixtures import Claims, Connect, until
 
-
-@pytest.fixture(autouse=True)
-def _kind(locks: asyncdlock.LockClient) -> None:
-    if not locks.capabilities.shared:
-        pytest.skip("this backend has no shared locks")
+pytestmark = backends(that=lambda can: can.shared)
 
 
 @pytest.fixture(params=[{}, {"local_queue": False}], ids=["as connected", "own places"])
@@ -144,20 +142,26 @@ async def test_a_writer_does_not_starve(clients: Iterator[asyncdlock.LockClient]
     """Readers who come and overlap without a gap do not keep a writer out."""
     busy, other = next(clients), next(clients)
     stop = asyncio.Event()
+    came = 0
+
+    def followed(reader: int) -> bool:
+        return came > reader
 
     async def read() -> None:
+        nonlocal came
         while not stop.is_set():
             async with busy.hold(key, shared=True, timeout=60.0):
-                await asyncio.sleep(0.02)
+                came += 1
+                # Only a queue that lets nobody in any more makes a gap between them.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.4):
+                        await until(partial(followed, came))
 
-    readers = []
-    for _ in range(5):
-        readers.append(asyncio.create_task(read()))
-        await asyncio.sleep(0.005)
+    readers = [asyncio.create_task(read()) for _ in range(2)]
     try:
-        for _ in range(3):
-            async with other.hold(key, timeout=30.0):
-                pass
+        await until(lambda: came > 2)
+        async with other.hold(key, timeout=30.0):
+            pass
     finally:
         stop.set()
         await asyncio.gather(*readers)
