@@ -64,6 +64,8 @@ class RunConfig:
     metrics_port: int | None = None
     live: int | None = None
     """Port of the page that shows the run while it lasts; 0 takes a free one, `None` shows none."""
+    steer: bool = False
+    """Rate and faults can be changed from that page."""
     thresholds: tuple[str, ...] = ()
     abort_on: tuple[str, ...] = ()
     """Ends the run as soon as one of them holds."""
@@ -170,7 +172,7 @@ class RunConfig:
 
 
 def parse_stage(text: str) -> tuple[float, float]:
-    """Rate and duration of `500/10s`.
+    """Rate and duration of `500/10s`; in a stage with the rate 0 nobody arrives.
 
     :raises ValueError: it is written otherwise.
     """
@@ -178,8 +180,8 @@ def parse_stage(text: str) -> tuple[float, float]:
     try:
         number = float(rate)
     except ValueError:
-        number = 0.0
-    if not slash or not 0 < number <= MAX_RATE:
+        number = -1.0
+    if not slash or not 0 <= number <= MAX_RATE:
         raise ValueError(f"{text!r} is not a stage: write arrivals per second and a duration, as in 500/10s")
     return number, parse_positive_duration(duration)
 

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from harness.config import MAX_RATE, RunConfig, UsageError, in_stages
@@ -177,6 +178,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show the run in a browser while it lasts, on this loopback port (default a free one)",
     )
     result.add_argument(
+        "--steer",
+        action="store_true",
+        help="let that page stop, start and change the arrivals, break things and end the run; whoever has "
+        "the address that is printed may do so",
+    )
+    result.add_argument(
         "--quiet", action="store_true", help="print one line: the verdict, or what is wrong, and the folder"
     )
 
@@ -262,4 +269,8 @@ def from_arguments(args: argparse.Namespace) -> RunConfig:
     default = RunConfig()
     if config.stages and (config.rate, config.duration) != (default.rate, default.duration):
         raise UsageError("--stages says how many come for how long: leave out --rate and --duration")
+    if config.steer:
+        if config.is_share:
+            raise UsageError("--steer is for a single generator: leave it out with --share")
+        config = replace(config, live=config.live or 0)
     return in_stages(config)

@@ -7,6 +7,7 @@ the exit code. It is imported when it is called.
 import argparse
 import asyncio
 import difflib
+import errno
 import importlib
 import importlib.util
 import inspect
@@ -21,6 +22,9 @@ import asyncdlock
 from harness import exits
 from harness.cli.scenario import scenario_words
 from harness.config import UsageError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+"""What a disk says that takes nothing more: no defect of the program."""
 
 
 class Command(NamedTuple):
@@ -71,6 +75,16 @@ COMMANDS: Mapping[str, Command] = {
             "python -m harness simulate --hosts 1000 --rtt 1ms --rate 1e6 --keys 100000",
             "python -m harness simulate --from runs/measured --sweep rtt=0,1ms,10ms,80ms --rate 5000",
             "python -m harness simulate --from runs/one --against runs/another     # is the model right?",
+        ),
+    ),
+    "torture": Command(
+        "harness.cli.torture",
+        "Load, faults and administrators' accidents at once, round after round; then looks at everything.",
+        (
+            "python -m harness torture --backend redis-queue --minutes 10 --seed 7",
+            "python -m harness torture --backend all --minutes 60",
+            "python -m harness torture --backend etcd --rounds 1 --seed 12     # one round again",
+            "python -m harness torture --backend redis --rounds 5 --fence off  # it can fail: exit code 1",
         ),
     ),
     "advise": Command(
@@ -134,6 +148,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, ModuleNotFoundError) and not _is_ours(error):
             print(f"harness: {error.name} is missing: pip install 'asyncdlock[harness]'", file=sys.stderr)
             return exits.USAGE
+        if isinstance(error, OSError) and error.errno in _FULL:
+            where = f" {error.filename}" if error.filename else ""
+            print(
+                f"harness: cannot write{where}: {error.strerror}; there is no verdict. What was recorded is "
+                "kept: make room, or choose another folder with --out",
+                file=sys.stderr,
+            )
+            return exits.UNTRUSTED
         if not isinstance(error, _expected()):
             return _crashed(error)
         print(f"harness: {error}", file=sys.stderr)

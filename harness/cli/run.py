@@ -48,6 +48,7 @@ async def run(args: argparse.Namespace) -> int:
     """
     configs = _configurations(args)
     config = configs[0]
+    _check_junit(config)
     command = ["python", "-m", "harness", *map(redact, args.argv)]
     # Whoever reads the stream there wants nothing else.
     console = make_console(stderr=config.stream == STDOUT)
@@ -69,12 +70,15 @@ async def run(args: argparse.Namespace) -> int:
     _conclude(console, sides, quiet=config.quiet)
     runs = [finished for side in sides for finished in side]
     gravest = min(runs, key=lambda finished: exits.GRAVEST_FIRST.index(finished.exit_code))
-    _tell_ci(config, gravest)
-    return gravest.exit_code
+    told = _tell_ci(config, gravest)
+    return exits.UNTRUSTED if gravest.exit_code == exits.OK and not told else gravest.exit_code
 
 
 def _configurations(args: argparse.Namespace) -> list[RunConfig]:
-    """What is to be run; with `--versus`, its flags beside those that were typed."""
+    """What is to be run; with `--versus`, its flags beside those that were typed.
+
+    `--versus ''` runs the same beside itself: what it finds is how much the machine varies.
+    """
     config = flags.from_arguments(args)
     if args.versus is None:
         return [config]
@@ -83,7 +87,7 @@ def _configurations(args: argparse.Namespace) -> list[RunConfig]:
     except ValueError as error:
         raise UsageError(f"--versus {args.versus!r} cannot be read: {error}") from None
     other = flags.from_arguments(args.with_more(args, words))
-    if other == config:
+    if other == config and words:
         raise UsageError("--versus changes nothing: name a flag that differs, as in '--backend redis'")
     return [config, other]
 
@@ -126,7 +130,12 @@ async def _show(
                 )
             else:
                 finished = await run_load(
-                    config, command=command, status=display.status, observe=observe, interrupted=interrupted
+                    config,
+                    command=command,
+                    status=display.status,
+                    observe=observe,
+                    interrupted=interrupted,
+                    steering=None if live is None else live.steering,
                 )
         if live is not None:
             live.ended(finished.summary.verdict, finished.folder)
@@ -155,13 +164,33 @@ def _together(runs: list[Finished]) -> Repeats:
     return repeats
 
 
-def _tell_ci(config: RunConfig, finished: Finished) -> None:
+def _check_junit(config: RunConfig) -> None:
+    """:raises UsageError: the file could not be written when the run is over."""
+    if config.junit is None:
+        return
+    path = Path(config.junit)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except OSError as error:
+        raise UsageError(f"--junit {config.junit!r} cannot be written: {error.strerror or error}") from None
+
+
+def _tell_ci(config: RunConfig, finished: Finished) -> bool:
+    """Write what build machines read; whether that was possible."""
     summary = finished.summary
+    told = True
     if config.junit is not None:
-        write_junit(Path(config.junit), summary.checks, summary.thresholds, seconds=summary.duration_s)
+        try:
+            write_junit(Path(config.junit), summary.checks, summary.thresholds, seconds=summary.duration_s)
+        except OSError as error:
+            told = False
+            reason = error.strerror or error
+            print(f"harness: --junit {config.junit!r} could not be written: {reason}", file=sys.stderr)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for annotation in annotations(summary.checks, summary.thresholds):
             print(annotation, file=sys.stderr)
+    return told
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ from harness.load.dask_fleet import parse_fleet
 
 def stages(text: str) -> tuple[str, ...]:
     named = tuple(stage.strip() for stage in text.split(","))
-    for stage in named:
-        parse_stage(stage)
+    if not sum(parse_stage(stage)[0] for stage in named):
+        raise ValueError(f"nobody arrives in {text!r}: give one of the stages a rate above 0")
     return named
 
 

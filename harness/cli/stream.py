@@ -27,6 +27,7 @@ class Stream:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
+        self._broken = False
         self.run = 1
         """Which of them is under way."""
 
@@ -47,8 +48,17 @@ class Stream:
         self._write(verdict=summary.verdict, exit_code=finished.exit_code, folder=str(finished.folder))
 
     def _write(self, **line: Any) -> None:
-        self._file.write(json.dumps({"run": self.run, **line}) + "\n")
-        self._file.flush()
+        if self._broken:
+            return
+        try:
+            self._file.write(json.dumps({"run": self.run, **line}) + "\n")
+            self._file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:  # a run is worth more than its stream
+            self._broken = True
+            reason = error.strerror or error
+            print(f"harness: --stream cannot be written any more: {reason}; the run goes on", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -66,5 +76,8 @@ def open_stream(where: str | None) -> Iterator[Stream | None]:
             file = Path(where).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
         except OSError as error:
             raise UsageError(f"--stream {where!r} cannot be written: {error.strerror or error}") from None
-        with file:
+        try:
             yield Stream(file)
+        finally:
+            with contextlib.suppress(OSError):  # told when it was written
+                file.close()

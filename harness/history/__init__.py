@@ -120,6 +120,8 @@ class _Loading:
         self._written = 0
         """Rows since the header."""
         self._ended = True
+        self._contested: set[str] = set()
+        """Keys whose value nobody knows."""
 
     def add(self, path: Path) -> None:
         """:raises HistoryError: as `read`."""
@@ -141,18 +143,17 @@ class _Loading:
             elif type(line) is Header:
                 self._header(path, line, first=lines == 1)
             elif type(line) is Damage:
-                self._written += line.text.startswith("line ")
+                self._written += line.row
                 history.damage.append(line.text)
             elif type(line) is Value:
-                history.values[line.key] = line
+                self._value(line)
             elif type(line) is Fault:
                 history.faults.append(line)
             elif type(line) is Note:
                 history.notes.append(line.text)
         if not lines:
             raise HistoryError(f"{path} is empty")
-        if not self._ended:
-            history.damage.append(f"{path.name} has no end mark: its writer was killed")
+        self._close(path)
 
     def _count(self, path: Path) -> None:
         if self._ended:
@@ -160,10 +161,21 @@ class _Loading:
             self._ended = False
         self._written += 1
 
+    def _close(self, path: Path) -> None:
+        if not self._ended:
+            self.history.damage.append(f"{path.name} has no end mark: its writer was killed")
+        for key in self._contested:
+            self.history.values.pop(key, None)
+
+    def _value(self, value: Value) -> None:
+        if self.history.values.setdefault(value.key, value) != value:
+            self.history.damage.append(f"key {value.key!r} was read back twice, with different values")
+            self._contested.add(value.key)
+
     def _end(self, path: Path, end: End) -> None:
-        if end.rows != self._written:
+        if type(end.rows) is not int or end.rows != self._written:
             self.history.damage.append(
-                f"{path.name} ends after {self._written} rows, but its end mark says {end.rows}"
+                f"{path.name} ends after {self._written} rows, but its end mark says {end.rows!r}"
             )
         self._ended = True
 

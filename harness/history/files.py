@@ -32,7 +32,7 @@ from harness.history.rows import (
     from_list,
     from_mapping,
 )
-from harness.history.shapes import DECISION_SHAPE, ROW_SHAPE
+from harness.history.shapes import SHAPES
 
 T = TypeVar("T", Row, Decision)
 
@@ -157,7 +157,7 @@ def read(path: Path) -> Iterator[Line]:
     for lines, last in _batches(path, damage):
         try:
             values = json.loads(b"[" + b",".join(lines) + b"]")
-        except ValueError:
+        except (ValueError, RecursionError):
             values = _one_by_one(path, lines, number, forgive_last=last)
         for value in values:
             number += 1
@@ -165,14 +165,14 @@ def read(path: Path) -> Iterator[Line]:
                 line = from_list(columns, value) if type(value) is list else from_mapping(value)
             except (TypeError, ValueError, KeyError) as error:
                 raise HistoryError(f"{path}, line {number}: {error}") from None
-            complaint = None
-            if type(line) is Row:
-                complaint = ROW_SHAPE.complaint(line)
-            elif type(line) is Decision:
-                complaint = DECISION_SHAPE.complaint(line)
-            elif type(line) is Header:
+            if type(line) is Header:
                 columns = line.columns
-            yield line if complaint is None else Damage(f"line {number} of {path.name}: {complaint}")
+            shape = SHAPES.get(type(line))
+            complaint = None if shape is None else shape.complaint(line)
+            if complaint is not None:
+                row = isinstance(line, Row | Decision)
+                line = Damage(f"line {number} of {path.name}: {complaint}", row)
+            yield line
     yield from map(Damage, damage)
 
 
@@ -181,7 +181,7 @@ def _one_by_one(path: Path, lines: Sequence[bytes], before: int, *, forgive_last
     for offset, line in enumerate(lines):
         try:
             values.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             if forgive_last and offset == len(lines) - 1:
                 break  # half a line: the writer was killed
             raise HistoryError(f"{path}, line {before + offset + 1}: not JSON") from None

@@ -122,6 +122,11 @@ class Fault:
     until: int | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    def affects(self, effect: str, key: str) -> bool:
+        """Whether an accident `frees` or `forgets` this key: a detail that names one, or is true for all."""
+        reach = self.details.get(effect)
+        return reach is True or reach == key
+
 
 @dataclass(slots=True, frozen=True)
 class Header:
@@ -159,6 +164,8 @@ class Damage:
     """Something that no writer of ours leaves behind: what it is, in words."""
 
     text: str
+    row: bool = False
+    """It stands where a row did."""
 
 
 Line = Header | Row | Decision | Value | Fault | Note | End | Damage
@@ -225,6 +232,8 @@ def _header(value: Mapping[str, Any]) -> Header:
     header = Header(**(known | {"columns": tuple(value.get("columns", ()))}))
     if type(header.origin_ns) is not int or not isinstance(header.config, dict):
         raise ValueError("a header whose origin_ns is no integer, or whose config is no object")
+    if header.kind not in ("arrivals", "resource") or header.times not in ("relative", "monotonic"):
+        raise ValueError(f"a header of {header.kind!r} with {header.times!r} times: neither is known")
     return header
 
 

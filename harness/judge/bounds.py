@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from harness.config import RunConfig
 from harness.durations import format_duration
 from harness.judge.cycle import Cycle
+from harness.judge.under_way import UnderWay
 from harness.load.kinds import EXCLUSIVE
 
 _KEPT_UP = 0.99
@@ -16,6 +17,9 @@ _DRAIN_SHARE = 0.05
 _SATURATED = 0.85
 _GAVE_UP = 0.05
 """The share of arrivals that time out beyond which that is what a reader must hear of."""
+_CROWDED = 0.5
+"""The share of the contenders that must be busy for the fleet to be what was too small."""
+SERVERS = "servers"
 _POLLING = ("redis", "redlock")
 _FEW = 10
 
@@ -40,6 +44,7 @@ def find_bound(
     cpu: Sequence[float],
     cycle: Cycle,
     busiest_key: tuple[str, Cycle] | None = None,
+    under_way: UnderWay | None = None,
 ) -> Bound:
     """Name what bounded the throughput. The first of the possible bounds that was reached is it."""
     busiest = max(cpu, default=0.0)
@@ -74,6 +79,8 @@ def find_bound(
         return _serial(config, cycle)
     if busiest_key is not None and busiest_key[1].count and busiest_key[1].utilisation > _SATURATED:
         return _serial(config, busiest_key[1], busiest_key[0])
+    if backlog_max and under_way is not None and under_way.contenders < _CROWDED * config.contenders:
+        return _servers(config, under_way, acquired / seconds)
     if backlog_max:
         return Bound(
             "fleet",
@@ -90,14 +97,17 @@ def find_bound(
 
 def advised(bound: Bound, config: RunConfig, *, violated: bool, timed_out: int, offered: int) -> Bound:
     """The bound, with what to try next in the light of how the run came out: the most urgent first."""
-    first = []
+    first: list[str] = []
     if violated and not config.fence:
         first.append("--fence on (the same load, made safe by the resource)")
-    if timed_out > _GAVE_UP * offered:
+    if timed_out > _GAVE_UP * offered and bound.name != SERVERS:
         first += _pushed(config)
         if config.label in _POLLING and config.contenders > _FEW:
             first.append(f"--contenders {max(config.contenders // 10, _FEW)} (fewer that poll at once)")
-    return replace(bound, next=list(dict.fromkeys([*first, *bound.next])))
+    rest = bound.next
+    if any(advice.startswith("--contenders") for advice in first):
+        rest = [advice for advice in rest if not advice.startswith("--contenders")]
+    return replace(bound, next=list(dict.fromkeys([*first, *rest])))
 
 
 def _kept_up(config: RunConfig, acquired: int, busiest: float, cycle: Cycle) -> Bound:
@@ -113,6 +123,24 @@ def _kept_up(config: RunConfig, acquired: int, busiest: float, cycle: Cycle) -> 
         because += f"; the load generator used {busiest:.0%} of a core, so the latencies are partly its own"
         return Bound("offered rate", because, [f"--processes {config.processes + 1}"])
     return Bound("offered rate", because, [f"--rate {config.rate * 2:g}"])
+
+
+def _servers(config: RunConfig, section: UnderWay, served: float) -> Bound:
+    """Arrivals waited, but not for a contender: no more sections are begun than can have a connection."""
+    terms = {
+        "acquire": section.acquire,
+        "write": section.write,
+        "release": section.release,
+    }
+    listed = " + ".join(f"{format_duration(taken)} {name}" for name, taken in terms.items())
+    where = "resource" if section.write > section.acquire + section.release else "lock server"
+    return Bound(
+        SERVERS,
+        f"lock server, resource and generator together: only {section.contenders:,.0f} of "
+        f"{config.contenders:,} contenders were busy at once, and a section took {listed}, "
+        f"most of it at the {where}",
+        [f"--rate {served:.0f} (what was served)", f"--processes {config.processes + 1}"],
+    )
 
 
 def _serial(config: RunConfig, cycle: Cycle, key: str | None = None) -> Bound:

@@ -1,8 +1,9 @@
 """What a sample allows to say, at 95 %: about percentiles, about two of them, and about a probability."""
 
 import math
-from collections.abc import Sequence
-from statistics import NormalDist, fmean, stdev
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import NormalDist, fmean, linear_regression, stdev
 from typing import Literal, NamedTuple
 
 from harness.history.distribution import Distribution
@@ -46,6 +47,40 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     mean = fmean(values)
     half = _student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
     return mean - half, mean + half
+
+
+class Slope(NamedTuple):
+    """How fast a figure changes, in its unit per unit of time, with the 95 % interval."""
+
+    slope: float
+    low: float
+    high: float
+
+
+_BLOCKS = 8
+
+
+def slope_interval(
+    times: Sequence[float], values: Sequence[float], of: Callable[[Sequence[float]], float] = fmean
+) -> Slope | None:
+    """The straight line through a series, in the order of time; `None` with fewer than two samples a block.
+
+    Samples that follow each other are alike, and a line through all of them would claim to know too much. So
+    it is drawn through the means of eight blocks, which hardly depend on each other, or through what else
+    `of` makes of a block.
+    """
+    if len(times) < 2 * _BLOCKS:
+        return None
+    cuts = [number * len(times) // _BLOCKS for number in range(_BLOCKS + 1)]
+    blocks = [slice(start, end) for start, end in pairwise(cuts)]
+    xs, ys = [fmean(times[block]) for block in blocks], [of(values[block]) for block in blocks]
+    line = linear_regression(xs, ys)
+    residuals = [y - line.slope * x - line.intercept for x, y in zip(xs, ys, strict=True)]
+    freedom = _BLOCKS - 2
+    middle = fmean(xs)
+    error = math.sqrt(sum(one * one for one in residuals) / freedom / sum((x - middle) ** 2 for x in xs))
+    half = _student(freedom) * error
+    return Slope(line.slope, line.slope - half, line.slope + half)
 
 
 def ratio_interval(first: Sequence[float], second: Sequence[float]) -> Interval | None:

@@ -138,7 +138,13 @@ function drawHeat() {
 
 const events = new EventSource("events");
 let due = false;
-events.addEventListener("begin", () => { moments = []; refused = 0; });
+const controls = document.getElementById("controls"), orders = document.getElementById("orders");
+events.addEventListener("begin", () => { moments = []; refused = 0; orders?.replaceChildren(); });
+events.addEventListener("ordered", (event) => {
+  const { at, what } = JSON.parse(event.data), line = document.createElement("li");
+  line.textContent = `${at.toFixed(1)} s: ${what}`;
+  orders?.prepend(line);
+});
 events.addEventListener("progress", (event) => {
   const moment = JSON.parse(event.data);
   moments.push(moment);
@@ -165,6 +171,7 @@ events.addEventListener("ended", (event) => {
   link.href = URL.createObjectURL(new Blob([report], { type: "text/html;charset=utf-8" }));
   link.target = "_blank";
   link.textContent = `${folder}/report.html`;
+  if (controls) controls.hidden = true;
   document.getElementById("elapsed").replaceChildren("over; its report is ", link);
   events.close();
 });

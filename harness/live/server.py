@@ -18,8 +18,10 @@ from aiohttp.typedefs import Handler
 
 from harness.config import RunConfig, UsageError
 from harness.durations import format_duration
+from harness.live.controls import Controls
 from harness.live.hosts import MISDIRECTED, REFUSAL, is_local
 from harness.load.fleet import Progress
+from harness.load.steering import Steering
 from harness.report.html import HTML_FILE
 from harness.report.html_page import figures, page
 
@@ -51,7 +53,7 @@ _LOCK = """<figure><figcaption class="dim">At the lock now: its last holders, wi
 <span style="background:var(--frozen)"></span>frozen on purpose
 <span style="background:var(--bad)"></span>its write was refused as stale
 <span style="background:var(--bad);opacity:.25"></span>a fault, on purpose</p></figure>
-<figure><figcaption class="dim">Arrival to grant over time: darker is more arrivals</figcaption>
+<figure><figcaption class="dim">Arrival to grant over time: the stronger, the more arrivals</figcaption>
 <canvas id="heat" aria-label="how long arrivals waited, over time"></canvas></figure>"""
 
 
@@ -72,6 +74,8 @@ class LivePage:
         """What happens at the lock: of that nobody wants the past."""
         self._visitors: set[asyncio.Queue[str | None]] = set()
         self._runner: web.AppRunner | None = None
+        self.steering = Steering(self._ordered) if config.steer else None
+        self._controls = None if self.steering is None else Controls(config, self.steering)
         self.url = ""
 
     async def open(self, port: int) -> None:
@@ -82,6 +86,8 @@ class LivePage:
         app = web.Application(middlewares=[_local_only])
         app.router.add_get("/", self._document)
         app.router.add_get("/events", self._events)
+        if self._controls is not None:
+            self._controls.add_to(app)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
         await runner.setup()
         try:
@@ -95,12 +101,17 @@ class LivePage:
             ) from None
         self._runner = runner
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        if self._controls is not None:
+            self.url += f"#{self._controls.token}"
 
     def progress(self, progress: Progress) -> None:
         """Tell every visitor, now or when they come."""
         self._past.append(self._tell("progress", sample(progress)))
         if progress.lock is not None:
             self._latest = self._tell("lock", {**progress.lock, "at": round(progress.elapsed * 1e3, 3)})
+
+    def _ordered(self, at: float, what: str) -> None:
+        self._past.append(self._tell("ordered", {"at": at, "what": what}))
 
     def ended(self, verdict: str, folder: Path) -> None:
         """The last word: what was found, where the report is, and the report itself.
@@ -124,7 +135,7 @@ class LivePage:
             await self._runner.cleanup()
 
     async def _document(self, request: web.Request) -> web.Response:
-        return web.Response(text=document(self._config), content_type="text/html")
+        return web.Response(text=document(self._config, self._controls), content_type="text/html")
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(
@@ -193,7 +204,7 @@ def sample(progress: Progress) -> dict[str, Any]:
     }
 
 
-def document(config: RunConfig) -> str:
+def document(config: RunConfig, controls: Controls | None = None) -> str:
     """The page, before it is told anything."""
     keys = "one key" if config.keys == 1 else f"{config.keys:,} keys"
     what = (
@@ -210,6 +221,7 @@ def document(config: RunConfig) -> str:
         f'<h1>{html.escape(config.label)} <span id="state" class="verdict unknown">running</span></h1>'
         f'<p>{html.escape(what)}</p><p class="dim"><progress id="bar" max="{config.span}" value="0">'
         '</progress> <span id="elapsed">0 s</span></p>'
+        + (controls.document() if controls is not None else "")
         + figures((name, label, "–", "") for name, label in _FIGURES)
         + f'<div class="lock">{_LOCK}</div><div class="charts">{pictures}</div>'
         + f"<script>\n{_SCRIPT.read_text()}</script>"

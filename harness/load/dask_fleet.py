@@ -119,6 +119,7 @@ def check_fleet(config: RunConfig) -> None:
         "--faults": config.fault_seed is not None,
         "--share": config.is_share,
         "--start-at": config.start_at is not None,
+        "--steer": config.steer,
         "--live": config.live is not None,
         "--metrics-port": config.metrics_port is not None,
     }

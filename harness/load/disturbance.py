@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from harness.config import RunConfig
 from harness.faults.nemesis import RunNemesis, Victim
-from harness.faults.plan import FaultSpec
+from harness.faults.plan import FaultSpec, breakable
 from harness.faults.reach import open_reach
 from harness.faults.tcp_link import Link, open_link
 from harness.history import Fault
@@ -23,20 +23,29 @@ class Disturbance:
     url: str
     resource_url: str
     nemesis: RunNemesis
-    _striking: "asyncio.Task[None] | None" = field(default=None, init=False)
+    plan: Sequence[FaultSpec]
+    _start: int = field(default=0, init=False)
+    _striking: "list[asyncio.Task[None]]" = field(default_factory=list, init=False)
 
     def begin(self, start: int) -> None:
         """The run's origin is known: faults come at their times from now on."""
-        self._striking = asyncio.create_task(self.nemesis.carry_out(start))
+        self._start = self.nemesis.journal.origin = start
+        for fault in self.plan:
+            self.add(fault)
+
+    def add(self, fault: FaultSpec) -> None:
+        """This one, too, at its time. Those of holders are the generators' affair."""
+        if fault.target != "holder":
+            self._striking.append(asyncio.create_task(self.nemesis.carry_out(fault, self._start)))
 
     async def end(self) -> None:
         """Break off what is still going on, and let the resource answer for what it has decided."""
-        striking, self._striking = self._striking, None
-        if striking is not None:
-            striking.cancel()
-            await asyncio.wait((striking,))
-            if not striking.cancelled() and (defect := striking.exception()) is not None:
-                raise defect
+        striking, self._striking = self._striking, []
+        for task in striking:
+            task.cancel()
+        for outcome in await asyncio.gather(*striking, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
         try:
             await self.nemesis.revive("resource")
         except ServerError as error:
@@ -66,6 +75,8 @@ async def disturbed(
     lock_links: Sequence[Link] = ()
     resource_links: Sequence[Link] = ()
     cut = {fault.target for fault in plan if fault.kind == "partition"}
+    if config.steer:
+        cut |= {target for kind, target in breakable(config) if kind == "partition"}
     async with contextlib.AsyncExitStack() as stack:
         if "server" in cut:
             reach = await stack.enter_async_context(open_reach(server.nodes, who="generators", url=url))
@@ -78,7 +89,7 @@ async def disturbed(
         victims = {"server": Victim(server.nodes, lock_links)}
         if resource.process is not None:
             victims["resource"] = Victim([resource.process], resource_links)
-        disturbance = Disturbance(url, resource_url, RunNemesis(plan, victims))
+        disturbance = Disturbance(url, resource_url, RunNemesis(victims), plan)
         try:
             yield disturbance
         finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import RunConfig, UsageError
+from harness.faults.plan import FaultSpec
 from harness.history import Fault
 from harness.history.distribution import Distribution
 from harness.history.recorder import Counters, Recording
@@ -54,6 +55,7 @@ class Fleet:
         self._config = config
         self._folder = folder
         self._members: list[_Member] = []
+        self._frozen = 0
         self.capabilities: Mapping[str, Any] = {}
 
     async def __aenter__(self) -> "Fleet":
@@ -100,6 +102,16 @@ class Fleet:
         for member in self._members:
             member.order({"stop": True})
 
+    def change_rate(self, rate: float, *, at: float, stage: int) -> None:
+        """From `at` seconds of the run on; it is the schedule's stage with this number, from 0."""
+        for member in self._members:
+            member.order({"rate": rate, "at": at, "stage": stage})
+
+    def freeze(self, fault: FaultSpec) -> None:
+        """One holder more is to stand still, whichever process it belongs to."""
+        self._frozen += 1
+        self._members[self._frozen % len(self._members)].order({"freeze": str(fault)})
+
     async def finish(self, start: int, observe: Callable[[Progress], None]) -> FleetResult:
         """Follow the members until all have ended. `observe` gets the state twice a second."""
         latest: dict[int, Mapping[str, Any]] = {}
@@ -138,7 +150,7 @@ class Fleet:
             histories,
             self.capabilities,
             seconds=max((report["seconds"] for report in done), default=0.0),
-            cpu=[report["cpu_seconds"] / max(report["seconds"], 1e-9) for report in done],
+            cpu=[report["cpu"] for report in done],
             commands=None if any(r["commands"] is None for r in done) else sum(r["commands"] for r in done),
             max_loop_lag=max((report["max_loop_lag"] for report in done), default=0.0),
             dropped=sum(report["dropped"] for report in done),

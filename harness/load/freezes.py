@@ -25,6 +25,11 @@ class Freezes:
         """When the next one is due, in nanoseconds of the run: whoever asks for a lock then is chosen."""
         self._next()
 
+    def add(self, fault: FaultSpec) -> None:
+        """One more, before those that are planned for later."""
+        self._planned = deque(sorted((*self._planned, fault), key=lambda planned: planned.at))
+        self._next()
+
     def choose(self, row: Row) -> None:
         """This arrival is about to ask for its lock: it will be frozen once it holds it."""
         row.paused = True

@@ -7,6 +7,8 @@ metrics or packing a report in the same event loop would make arrivals late. One
     reports   {"ready": …}  or  {"error": "one sentence"}
     orders    {"start": nanoseconds of the monotonic clock}
     reports   {"progress": …}, twice a second
+    orders    {"rate": arrivals per second, "at": seconds, "stage": 2}, or {"freeze": "pause:holder@5s+2s"},
+              while the run is steered
     orders    {"stop": true}, to end early; so does the end of the input
     reports   {"done": …}, when the files are written
 """
@@ -74,6 +76,24 @@ class Member:
         self.freezes = [FaultSpec.parse(text) for text in orders["freezes"]]
         self.client = client
         self.writer = writer
+        self._freezes = Freezes(self.freezes, self.process, self.config.all_processes)
+        self._runner: Runner | None = None
+        due = pacer.staged(self.config.schedule, arrivals=self.config.arrivals, seed=self.config.seed)
+        self._course = pacer.share(due, self.process, self.config.all_processes)
+
+    def follow(self, order: Mapping[str, Any]) -> None:
+        """Do what somebody wants who steers the run."""
+        if "freeze" in order:
+            self._freezes.add(FaultSpec.parse(order["freeze"]))
+            return
+        config, at = self.config, order["at"]
+        # Numbered like a stage, so that the run can be repeated by `--stages`.
+        seed = config.seed + order["stage"] - 1
+        stages = [(0.0, at), (order["rate"], config.span - at)]
+        due = pacer.staged(stages, arrivals=config.arrivals, seed=seed)
+        void = self._course.exchange(round(at * pacer.NANOSECONDS), due)
+        if self._runner is not None:
+            self._runner.look_again(void=void)
 
     async def warm_up(self) -> None:
         """Open the connection, load the scripts, learn whether the server and the TTL will do.
@@ -97,8 +117,7 @@ class Member:
         )
         recorder = Recorder(history, origin_ns=start, warm_up_ns=round(config.warmup * pacer.NANOSECONDS))
         sections = Sections(self.writer.connections)
-        freezes = Freezes(self.freezes, self.process, config.all_processes)
-        contenders = self._contenders(recorder, start, sections, freezes)
+        contenders = self._contenders(recorder, start, sections, self._freezes)
         if config.live is not None:
             contenders.watch = LockWatch(shown_keys(config.keys))
             recorder.see = contenders.watch.see
@@ -111,10 +130,12 @@ class Member:
             room=sections.room,
         )
         contenders.arrivals = runner
-        due = pacer.staged(config.schedule, arrivals=config.arrivals, seed=config.seed)
-        schedule = pacer.share(due, self.process, config.all_processes)
+        recorder.between = runner.keep_up
+        self._runner = runner
+        until = round(config.span * pacer.NANOSECONDS) if config.steer else None
         spare_the_collector()
-        cpu = time.process_time()
+        # Not since the start, which a run that is interrupted may not live to see.
+        cpu, began = time.process_time(), time.perf_counter()
         commands = self._commands()
         pauses = Pauses()
         async with background(
@@ -122,21 +143,21 @@ class Member:
         ):
             stopper = asyncio.create_task(_stop(stopped, runner))
             try:
-                await runner.run(schedule, start=start)
+                await runner.run(self._course, start=start, until=until)
                 await self._finish(runner, stopped)
             finally:
                 stopper.cancel()
         _count(recorder, runner)
         ended = now() - start
-        cpu = time.process_time() - cpu
+        cpu = (time.process_time() - cpu) / (time.perf_counter() - began)
         recording = recorder.close()
         recording_part(self.folder, self.process).write_text(json.dumps(recording.to_json()))
         return {
-            "cpu_seconds": cpu,
+            "cpu": cpu,
             "seconds": ended / pacer.NANOSECONDS,
             "expired": runner.expired,
             "dropped": runner.dropped,
-            "faults": [asdict(fault) for fault in freezes.faults],
+            "faults": [asdict(fault) for fault in self._freezes.faults],
             "pauses": pauses.to_json(),
             "max_loop_lag": self.client.max_loop_lag,
             "commands": None if commands is None else (self._commands() or 0) - commands,
@@ -281,7 +302,12 @@ async def main() -> None:
 
         async def listen() -> None:
             nonlocal orphaned
-            orphaned = not await reader.readline()
+            while line := await reader.readline():
+                order = json.loads(line)
+                if "stop" in order:
+                    break
+                member.follow(order)
+            orphaned = not line
             stopped.set()
 
         async with background(listen()):

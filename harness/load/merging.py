@@ -151,7 +151,7 @@ def _join(
     known = {number: clock for number, clock in clocks.items() if clock is not None}
     first = min(known, key=lambda number: known[number].middle) if known else shares[0].number
     origin = next(share.result.start for share in shares if share.number == first)
-    header = {**parts[first].config, **config.to_json()}
+    header = {**parts[first].config, **config.to_json(), "machines": len(shares)}
     with HistoryWriter(into / HISTORY_FILE, Row, origin_ns=origin, config=header) as writer:
         for share in shares:
             clock = known.get(share.number)

@@ -29,6 +29,7 @@ from harness.load.fleet import Fleet, Progress
 from harness.load.pacer import NANOSECONDS
 from harness.load.result import FleetResult
 from harness.load.share import Share, not_judged, write_share
+from harness.load.steering import Steering
 from harness.load.targets import LockServer, Resource, check_urls, fenced_resource, lock_server
 from harness.report import environment, summary
 from harness.report.html import write_html
@@ -58,11 +59,12 @@ async def run_load(
     observe: Callable[[Progress], None] = lambda progress: None,
     interrupted: asyncio.Event | None = None,
     agree: Callable[[], Awaitable[float]] | None = None,
+    steering: Steering | None = None,
 ) -> Finished:
     """Run the load that `config` describes and write its folder.
 
     `agree` is asked, once everything is ready, when the first arrival is due, in seconds since the epoch: for
-    generators that start together.
+    generators that start together. `steering` may change the run while it is under way.
 
     Setting `interrupted` ends the load early; the files are written all the same. A cancellation
     stops every process that was started and leaves what the load recorded, unmerged and unjudged.
@@ -72,7 +74,7 @@ async def run_load(
     interrupted = interrupted or asyncio.Event()
     await check_urls(config)
     plan = faults_of(config)
-    killed = any(fault.kind == "kill" and fault.target == "server" for fault in plan)
+    killed = config.steer or any(fault.kind == "kill" and fault.target == "server" for fault in plan)
     folder = make_folder(Path(config.out), config.label)
     started = datetime.now(UTC)
     where = environment.describe()
@@ -100,10 +102,19 @@ async def run_load(
                 if rules.look(progress):
                     fleet.stop()
 
-            result = await _load(fleet, disturbance, look, interrupted, start_at)
+            def under_way(start: int) -> None:
+                disturbance.begin(start)
+                if steering is not None:
+                    steering.begin(config, fleet, disturbance, start, interrupted.set)
+
+            result = await _load(fleet, disturbance, under_way, look, interrupted, start_at)
             status("collecting what the resource decided")
             failures, reported = await _collect(resource, result, folder)
             failures += disturbance.unexpected(server, result.silence)
+        if steering is not None:
+            steering.over()
+            config = steering.carried_out(config)
+            command = steering.repeating(command, config)
     except BaseException:
         if not begun:
             shutil.rmtree(folder, ignore_errors=True)
@@ -143,13 +154,14 @@ async def _together(
 async def _load(
     fleet: Fleet,
     disturbance: Disturbance,
+    under_way: Callable[[int], None],
     observe: Callable[[Progress], None],
     interrupted: asyncio.Event,
     start_at: float | None,
 ) -> FleetResult:
     wait = None if start_at is None else start_at - time.time()
     start = fleet.start(None if wait is None else now() + round(wait * NANOSECONDS))
-    disturbance.begin(start)
+    under_way(start)
 
     async def stop_when_interrupted() -> None:
         await interrupted.wait()
@@ -203,7 +215,11 @@ def _judge(
 ) -> Summary:
     """Everything after the load: it needs no event loop, and would only hold it up."""
     if result.histories:
-        merge(result.histories, folder / HISTORY_FILE, sorted(faults, key=lambda fault: fault.at))
+        try:
+            merge(result.histories, folder / HISTORY_FILE, sorted(faults, key=lambda fault: fault.at))
+        except OSError:  # the disk is full: the parts are all that there is
+            (folder / HISTORY_FILE).unlink(missing_ok=True)
+            raise
     else:  # no generator lived long enough to write a line
         HistoryWriter(folder / HISTORY_FILE, Row, origin_ns=result.start, config=config.to_json()).close()
     for part in result.histories:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Literal
 
 from harness.load.clock import Alarm, make_alarm, now
+from harness.load.pacer import NANOSECONDS
 
 # Arrivals admitted, or given up, in one call. A generator that has fallen behind must still let the
 # contenders run: without the bound, a rate beyond its means would never leave the callback.
@@ -74,6 +75,8 @@ class Runner:
         self._idle: asyncio.Future[None] | None = None
         self._admitted: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
+        self._open = False
+        """Arrivals may still be added to the schedule."""
         self.due = _NEVER
         """When the next arrival is due, on `clock.now()`."""
         self.start = 0
@@ -93,8 +96,10 @@ class Runner:
         """Contenders that serve an arrival."""
         return len(self._tasks)
 
-    async def run(self, schedule: Iterator[tuple[int, int]], *, start: int) -> None:
+    async def run(self, schedule: Iterator[tuple[int, int]], *, start: int, until: int | None = None) -> None:
         """Admit every `(number, due)` of the schedule at `start + due`; return after the last.
+
+        With `until`, an offset, not before: until then the schedule may change, see `look_again`.
 
         What was admitted goes on; `drain` waits for it. A cancellation stops the schedule and
         leaves what was admitted running.
@@ -104,6 +109,10 @@ class Runner:
         self.start = start
         self._schedule = schedule
         alarm = self._alarm = make_alarm(loop, self._wake)
+        closing = None
+        if until is not None:
+            self._open = True
+            closing = loop.call_later((start + until - now()) / NANOSECONDS, self._close)
         try:
             self._next()
             self._wake()
@@ -111,6 +120,14 @@ class Runner:
         finally:
             self.due = _NEVER
             alarm.close()
+            if closing is not None:
+                closing.cancel()
+
+    def look_again(self, *, void: bool) -> None:
+        """The schedule has changed: ask again if the next that it told is `void`, or if it told none."""
+        if self._admitted is not None and not self._admitted.done() and (void or self.due == _NEVER):
+            self._next()
+            self._wake()
 
     def admit(self) -> None:
         """Admit what is due, a batch at most. To be called whenever `due` has passed."""
@@ -124,6 +141,11 @@ class Runner:
                 self._next()
         except Exception as defect:  # in a loop callback it would vanish and the run would hang
             self._end(defect)
+
+    def keep_up(self) -> None:
+        """Admit what is due, if anything is."""
+        if now() >= self.due:
+            self.admit()
 
     def stop(self) -> None:
         """Admit no further arrivals: `run` returns."""
@@ -165,10 +187,17 @@ class Runner:
     def _next(self) -> None:
         upcoming = next(self._schedule, None)
         if upcoming is None:
-            self._end()
+            self.due = _NEVER
+            if not self._open:
+                self._end()
         else:
             self._upcoming = upcoming
             self.due = self.start + upcoming[1]
+
+    def _close(self) -> None:
+        self._open = False
+        if self.due == _NEVER:
+            self._end()
 
     def _end(self, defect: Exception | None = None) -> None:
         self.due = _NEVER

@@ -10,6 +10,7 @@ from asyncdlock.backend import redact
 from harness.config import RunConfig, UsageError
 from harness.history import HistoryWriter
 from harness.history.rows import Decision, Value, digest
+from harness.resource.address import Address
 from harness.resource.client import ResourceClient, Unanswered, UnexpectedReply
 from harness.resource.process import ResourceProcess, spawn
 from harness.servers.catalogue import BACKENDS, INSTALLATIONS
@@ -27,10 +28,11 @@ async def check_urls(config: RunConfig) -> None:
 
     :raises UsageError: no client can be made for one of the URLs.
     """
-    if config.resource_url and urlsplit(config.resource_url).scheme not in ("http", "https"):
-        raise UsageError(
-            f"--resource-url {redact(config.resource_url)!r} must start with http:// or https://"
-        )
+    if config.resource_url:
+        try:
+            Address.of(config.resource_url)
+        except ValueError as error:
+            raise UsageError(f"--resource-url: {error}") from None
     if config.client is None and (config.url is not None or config.backend == "memory"):
         try:
             client = asyncdlock.connect(with_options(config.url or "memory://", config.options))

@@ -15,6 +15,8 @@ _PACKAGES = (
     "aetcd",
     "kazoo",
     "asyncpg",
+    "pottery",
+    "redlock-ng",
     "sqlalchemy-dlock",
 )
 

@@ -15,6 +15,7 @@ from harness.judge.checkers.registry import verdict_of
 from harness.judge.checkers.result import CheckResult
 from harness.judge.cycle import busiest_key, measure_cycle
 from harness.judge.thresholds import Threshold
+from harness.judge.under_way import measure_under_way
 from harness.load.result import FleetResult
 from harness.report.certificate import certificate
 from harness.report.latencies import latencies
@@ -112,6 +113,7 @@ def build(
             cpu=fleet.cpu,
             cycle=cycle,
             busiest_key=busiest_key(rows, seconds, config.timeout),
+            under_way=measure_under_way(rows, seconds),
         ),
         errors=_errors(history),
         faults=tuple(_fault(fault) for fault in history.faults),

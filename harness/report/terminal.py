@@ -210,11 +210,14 @@ def machine_in_words(machine: MachineFigures) -> str:
 
 def _stage(stage: StageFigures) -> str:
     waits = stage.arrival_to_grant_ms
-    return (
+    text = (
         f"{stage.rate:g}/s from {format_duration(stage.from_s)} to {format_duration(stage.to_s)}: "
-        f"{stage.acquired:,} of {stage.offered:,} acquired, {stage.throughput_per_s:,.1f}/s, arrival to "
-        f"grant p50 {format_duration(waits.p50 / 1e3)}, p99 {format_duration(waits.p99 / 1e3)}"
+        f"{stage.acquired:,} of {stage.offered:,} acquired, {stage.throughput_per_s:,.1f}/s"
     )
+    if not stage.acquired:
+        return text
+    p50, p99 = format_duration(waits.p50 / 1e3), format_duration(waits.p99 / 1e3)
+    return f"{text}, arrival to grant p50 {p50}, p99 {p99}"
 
 
 def _throughput(summary: Summary) -> str:
@@ -228,10 +231,11 @@ def _throughput(summary: Summary) -> str:
 def _order(order: Order | None) -> str:
     if order is None:
         return "not measured"
+    most = order.max_overtakes
+    overtaken = f"the unluckiest arrival overtaken {most:,} times" if most else "nobody overtaken"
     return (
-        f"{order.inversion_ratio:.2%} of pairs granted out of order, one arrival overtaken "
-        f"{order.max_overtakes:,} times (Kendall tau {order.kendall_tau:.3f}, Jain index "
-        f"{order.jain_index:.3f})"
+        f"{order.inversion_ratio:.2%} of pairs granted out of order, {overtaken} "
+        f"(Kendall tau {order.kendall_tau:.3f}, Jain index {order.jain_index:.3f})"
     )
 
 

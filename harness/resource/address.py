@@ -3,6 +3,8 @@
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from asyncdlock.backend import redact
+
 UNIX = "unix:"
 
 
@@ -17,11 +19,18 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> "Address":
-        """:raises ValueError: neither `http://…`, `https://…` nor `unix:PATH`."""
+        """:raises ValueError: neither `http://host…`, `https://host…` nor `unix:PATH`."""
         if url.startswith(UNIX):
             return cls("localhost", 0, url.removeprefix(UNIX))
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"a URL of the resource begins with http://, https:// or unix:, not {url!r}")
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise ValueError(f"bad host or port in the URL of the resource, {redact(url)!r}") from None
+        if parts.scheme not in ("http", "https") or not host:
+            raise ValueError(
+                f"the URL of the resource, {redact(url)!r}, must start with http:// or https:// and a host, "
+                "or with unix:"
+            )
         tls = parts.scheme == "https"
-        return cls(parts.hostname, parts.port or (443 if tls else 80), tls=tls)
+        return cls(host, port or (443 if tls else 80), tls=tls)

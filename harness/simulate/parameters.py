@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Literal
 from urllib.parse import parse_qsl, urlsplit
 
+from asyncdlock._options import flag
 from harness.config import UsageError
 from harness.history import Row
 from harness.report.model import Summary
@@ -76,10 +77,12 @@ DEFAULTS = Parameters(
 def discipline_of(summary: Summary) -> Discipline:
     """How a measured run's waiters were served."""
     config = summary.config
-    if config.scheme in ("redis", "rediss", "unix", "redlock", "redlocks"):
-        return "poll"
     options = dict(parse_qsl(urlsplit(config.url or "").query))
     options.update((name, value) for name, _, value in (option.partition("=") for option in config.options))
+    if config.scheme in ("redlock", "redlocks"):
+        return "queue" if flag("local_queue", options.get("local_queue", True)) else "poll"
+    if config.scheme in ("redis", "rediss", "unix"):
+        return "poll"
     by_default = "64" if "redis" in config.scheme else "0"
     return "queue" if options.get("local_handoffs", by_default) == "0" else "local"
 

@@ -40,6 +40,24 @@ async def test_frozen_holders_and_several_processes(tmp_path: Path, kind: str) -
     assert not [name for name, check in run.summary()["checks"].items() if check["verdict"] == "violated"]
 
 
+@pytest.mark.parametrize("backend", ["redis-queue", "etcd"])
+@pytest.mark.parametrize(
+    ("kind", "check"), [("shared:0.7", "readers_and_writers"), ("semaphore:3", "permits")]
+)
+async def test_a_kind_is_judged_by_its_own_check_when_the_server_is_killed(
+    tmp_path: Path, backend: str, kind: str, check: str
+) -> None:
+    words = ("--ttl", "2s", "--fault", "kill:server@500ms+300ms", "--fault", "pause:holder@1s+1s")
+    run = await harness("--backend", backend, "--kind", kind, *LOAD, *words, "--out", str(tmp_path))
+    assert run.code in (0, 3), run.stderr
+    checks = run.summary()["checks"]
+    assert not [name for name, found in checks.items() if found["verdict"] == "violated"]
+    assert checks[check]["figures"]["readers" if check == "readers_and_writers" else "holds"] > 0
+    history = load_run(run.folder())
+    mended = max(fault.until or 0 for fault in history.faults if fault.name == "server crashed")
+    assert any(row.shared and (row.granted or 0) > mended for row in history.rows), "none held it afterwards"
+
+
 async def test_a_backend_without_the_kind_is_refused(tmp_path: Path) -> None:
     for kind, why in (("shared:0.5", "has no shared locks"), ("semaphore:2", "has no semaphores")):
         run = await harness("--backend", "redis", "--kind", kind, "--duration", "1s", "--out", str(tmp_path))

@@ -39,6 +39,8 @@ async def test_a_run_shows_no_password(tmp_path: Path) -> None:
     [
         ("--backend", "memory", "--resource-url", f"http://user:{PASSWORD}@127.0.0.1:1"),
         ("--backend", "memory", "--resource-url", f"ftp://user:{PASSWORD}@127.0.0.1:1"),
+        ("--backend", "memory", "--resource-url", f"http://user:{PASSWORD}@"),
+        ("--backend", "memory", "--resource-url", f"http://user:{PASSWORD}@127.0.0.1:port"),
         ("resource", "--store", f"postgres:host=127.0.0.1 port=1 password={PASSWORD}"),
         ("resource", "--store", f"postgres://user:{PASSWORD}@127.0.0.1:1/x"),
         ("resource", "--store", f"nothing:password={PASSWORD}"),

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from harness import servers
-from harness.history import load_run
+from harness.history import Row, load_run, read
 from tests.cli.program import ROOT, harness, started
 
 LONG = ("--contenders", "50", "--rate", "100", "--duration", "60s")
@@ -38,6 +38,7 @@ async def all_gone(processes: list[psutil.Process]) -> None:
         (["--resource-url", "127.0.0.1:1"], "must start with http"),
         (["--backend", "memory", "--option", "nonsense=1"], "takes no options"),
         (["--backend", "etcd", "--ttl", "1500ms"], "1.5 s"),
+        (["--junit", "/dev/null/checks.xml"], "'/dev/null/checks.xml' cannot be written"),
         (["worker"], "required: --url, --key"),
         (["expriment"], "did you mean experiment?"),
         (["report", "nowhere"], "name the folder of a finished run"),
@@ -166,6 +167,31 @@ async def test_a_crash_of_the_tool_is_one_sentence_and_never_looks_like_a_violat
     (trace,) = tmp_path.glob("harness-crash-*.txt")
     assert str(trace) in program.stderr
     assert "Traceback" in trace.read_text()
+
+
+async def test_a_full_disk_is_no_crash_and_what_was_recorded_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import errno, harness.load.run as command\n"
+        "def full(*files):\n"
+        "    raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "command.merge = full\n"
+    )
+    places = os.pathsep.join([str(tmp_path), str(ROOT)])
+    words = ("--rate", "50", "--duration", "1s", "--out", str(tmp_path / "runs"), "--quiet")
+    program = await harness(*words, env={"PYTHONPATH": places})
+    assert program.code == 3, program.stderr
+    assert_one_sentence(program.stderr)
+    assert "choose another folder with --out" in program.stderr
+    (part,) = tmp_path.glob("runs/*/history-0.jsonl.gz")
+    assert any(isinstance(line, Row) for line in read(part))
+
+
+async def test_a_stream_that_cannot_be_written_any_more_does_not_end_the_run(tmp_path: Path) -> None:
+    words = ("--stream", "/dev/full", "--rate", "50", "--duration", "1s", "--out", str(tmp_path), "--quiet")
+    program = await harness(*words)
+    assert program.code in (0, 3), program.stderr  # 3: on a machine too busy to be trusted
+    assert "--stream cannot be written any more: No space left on device; the run goes on" in program.stderr
+    assert (program.folder() / "summary.json").is_file()
 
 
 async def test_help_explains_with_examples() -> None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.history import HISTORY_FILE, RESOURCE_FILE, Decision, Row
+from harness.history import HISTORY_FILE, RESOURCE_FILE, Decision, Fault, Row
 from harness.history.rows import BODY, DECISION_COLUMNS, ROW_COLUMNS, SCHEMA, body_of, digest
 
 MS = 1_000_000
@@ -29,6 +29,7 @@ class Run:
     log: list[Decision]
     config: Json
     values: list[Json] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     log_config: Json = field(default_factory=dict)
     header: Json = field(default_factory=dict)
     columns: tuple[str, ...] = ROW_COLUMNS
@@ -52,8 +53,13 @@ class Run:
         end = self.ends.get(name, len(rows))
         mark = [] if end is None else [{"end": end}]
         late = self.after_the_end.get(name, 0)
-        values = self.values if name == RESOURCE_FILE else []
-        body = [*rows[: len(rows) - late], *values, *mark, *rows[len(rows) - late :]]
+        if name == RESOURCE_FILE:
+            others = self.values
+        else:
+            others = [
+                {"fault": one.name, "at": one.at, "until": one.until, **one.details} for one in self.faults
+            ]
+        body = [*rows[: len(rows) - late], *others, *mark, *rows[len(rows) - late :]]
         return [{"schema": SCHEMA} | header, *body]
 
     def write(self, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from harness.history import HISTORY_FILE, RESOURCE_FILE
+from harness.history import HISTORY_FILE, RESOURCE_FILE, Fault
 from tests.histories.doctored import MS, Run, ok, unknown
 
 BOTH = {"history": HISTORY_FILE, "log": RESOURCE_FILE}
@@ -150,3 +150,30 @@ def one_process_was_interrupted_later_than_the_other(run: Run) -> None:
     run.rows[8].id = 10
     run.rows[8].process = 0
     run.rows.append(type(run.rows[8])(8, 0, 8, "a", 800 * MS, outcome="abandoned"))
+
+
+@unknown("completeness", "says that it is of process 5")
+def a_process_that_the_run_does_not_have(run: Run) -> None:
+    run.rows[3].process = 5
+
+
+@unknown("completeness", "process")
+def a_billion_processes(run: Run) -> None:
+    run.config["processes"] = 10**9
+
+
+@unknown("holders", "times that run backwards")
+def released_before_it_began_to_release(run: Run) -> None:
+    run.rows[0].releasing = 90 * MS
+    run.hold(1, 40)
+    run.in_order()
+
+
+@unknown("completeness", "its at is")
+def an_accident_at_no_time(run: Run) -> None:
+    run.faults.append(Fault("flush", float("nan"), None, {"frees": True}))  # type: ignore[arg-type]
+
+
+@unknown("completeness", "end mark says")
+def an_end_mark_that_is_no_number(run: Run) -> None:
+    run.ends["history.jsonl.gz"] = 9.0

@@ -184,7 +184,8 @@ def a_second_run_whose_fences_go_on(run: Run) -> None:
 
 @unknown("agreement", "belong to no arrival")
 def a_stranger_writes(run: Run) -> None:
-    run.log.append(Decision("a", 0, 1000, started=850 * MS, decided=851 * MS, owner="a stranger"))
+    strange = Decision("a", 0, 1000, started=850 * MS, decided=851 * MS, owner="a stranger", digest="ff")
+    run.log.append(strange)
     run.in_order()
 
 
@@ -258,7 +259,7 @@ def nobody_was_granted_the_lock(run: Run) -> None:
     run.values.clear()
 
 
-@unknown("holders", "until when it was valid")
+@unknown("holders", "until when 8 of 8 holds were valid")
 def no_hold_says_how_long(run: Run) -> None:
     run.as_before(ttl=False)
     for row in run.rows[:8]:

@@ -265,6 +265,8 @@ HEAD = '{"schema": "asyncdlock-history/1", "columns": ["id", "key", "intended"]}
         (HEAD + '{"who": 4}\n', "line 2: unknown kind of line with who"),
         (HEAD + "7\n", "line 2: expected a JSON array or object"),
         ('{"schema": "asyncdlock-history/99"}\n', "line 1: written as 'asyncdlock-history/99'"),
+        ('{"schema": "asyncdlock-history/1", "kind": "breakfast"}\n', "line 1: a header of 'breakfast'"),
+        (HEAD + "[" * 100_000 + "]" * 100_000 + "\n", "line 2: not JSON"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_file_and_line(

@@ -99,7 +99,7 @@ def test_a_budget_bounds_how_long_one_fold_takes() -> None:
     for number in range(20_000):
         one.record(served(number, 0))
     left = one.fold(budget_ns=1)
-    assert 0 < 20_000 - left <= 64, "one slice, as the budget was gone after it"
+    assert 0 < 20_000 - left <= 16, "one slice, as the budget was gone after it"
     folds = 0
     while left:
         before, left = left, one.fold(budget_ns=1)
@@ -107,6 +107,18 @@ def test_a_budget_bounds_how_long_one_fold_takes() -> None:
         folds += 1
     assert folds > 100
     assert one.close().counters.acquired == 20_000
+
+
+def test_what_is_due_is_asked_for_between_slices_of_a_fold() -> None:
+    one, steps = recorder(), []
+    for number in range(1000):
+        one.record(served(number, 0))
+    one.see = lambda batch: steps.append(len(batch))
+    one.between = lambda: steps.append(0)
+    assert one.fold() == 0
+    assert steps[1::2] == [0] * (len(steps) // 2), "it asks after every slice"
+    assert max(steps) <= 16, "nobody waits for longer than a slice takes"
+    assert sum(steps) == 1000
 
 
 async def test_keep_up_folds_while_the_run_goes_on_and_cancelling_it_loses_nothing(tmp_path: Path) -> None:

@@ -7,7 +7,13 @@ import pytest
 
 from harness.history.distribution import Distribution
 from harness.judge.comparison import compare_runs
-from harness.judge.statistics import compare_intervals, mean_interval, percentile_interval, ratio_interval
+from harness.judge.statistics import (
+    compare_intervals,
+    mean_interval,
+    percentile_interval,
+    ratio_interval,
+    slope_interval,
+)
 from harness.report.model import Latencies, Latency, Summary
 
 
@@ -90,3 +96,23 @@ def test_repeated_runs_are_compared_pair_by_pair() -> None:
     assert answers(before, after)["throughput_per_s"] == "higher"
     assert answers(before, before)["throughput_per_s"] == "cannot tell"
     assert answers(before, after)["acquire.p99"] == "cannot tell"
+
+
+def test_a_slope_is_found_within_its_interval_about_as_often_as_it_claims() -> None:
+    """Also where samples that follow each other are alike."""
+    rng = random.Random(1)
+    hit = 0
+    for _ in range(200):
+        drift, values = 0.0, []
+        for number in range(240):
+            drift = 0.8 * drift + rng.gauss(0, 1)
+            values.append(3.0 * number + drift)
+        slope = slope_interval(range(240), values)
+        assert slope is not None
+        hit += slope.low <= 3.0 <= slope.high
+    assert hit >= 180
+
+
+def test_a_constant_has_no_slope_and_few_samples_have_none_that_is_known() -> None:
+    assert slope_interval(range(16), [5.0] * 16) == (0.0, 0.0, 0.0)
+    assert slope_interval(range(15), [5.0] * 15) is None

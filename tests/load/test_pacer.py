@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.load.pacer import NANOSECONDS, offsets, share, staged
+from harness.load.pacer import NANOSECONDS, Course, offsets, share, staged
 
 
 def test_arrival_i_of_a_constant_rate_is_due_at_i_over_rate() -> None:
@@ -88,3 +88,42 @@ def test_one_stage_is_a_plain_run_and_stages_of_random_arrivals_differ() -> None
     due = list(staged([(50, 2.0), (50, 2.0)], arrivals="poisson", seed=3))
     first = [offset for offset in due if offset < 2 * NANOSECONDS]
     assert first != [offset - 2 * NANOSECONDS for offset in due if offset >= 2 * NANOSECONDS]
+
+
+def _told_before(course: Course, at: int) -> list[tuple[int, int]]:
+    """Arrivals as a runner asks for them: the next one is known before it is due."""
+    told = []
+    for arrival in course:
+        told.append(arrival)
+        if arrival[1] >= at:
+            break
+    return told
+
+
+@given(
+    processes=st.integers(1, 5),
+    rates=st.lists(st.sampled_from([0.0, 3.0, 50.0, 333.0]), min_size=2, max_size=4),
+    arrivals=st.sampled_from(["constant", "poisson"]),
+)
+def test_a_schedule_that_is_exchanged_is_the_one_of_its_stages(
+    processes: int, rates: list[float], arrivals: str
+) -> None:
+    """Whoever repeats a steered run by `--stages` gets the same arrivals with the same numbers."""
+    seconds = 0.25
+    whole = list(enumerate(staged([(rate, seconds) for rate in rates], arrivals=arrivals, seed=7)))
+    found = []
+    for process in range(processes):
+        due = staged([(rates[0], seconds * len(rates))], arrivals=arrivals, seed=7)
+        course = share(due, process, processes)
+        told: list[tuple[int, int]] = []
+        for stage, rate in enumerate(rates[1:], 1):
+            at = round(stage * seconds * NANOSECONDS)
+            if not told or told[-1][1] < at:
+                told += _told_before(course, at)
+            rest = [(0.0, stage * seconds), (rate, seconds * (len(rates) - stage))]
+            if course.exchange(at, staged(rest, arrivals=arrivals, seed=7 + stage - 1)) and told:
+                told = [arrival for arrival in told if arrival[1] < at]
+                # The runner asks again, and knows the next one.
+                told += [arrival for arrival in [next(course, None)] if arrival is not None]
+        found += [*told, *course]
+    assert sorted(found) == whole

@@ -248,3 +248,33 @@ async def test_an_alarm_can_be_moved_and_disarmed() -> None:
     assert len(fired) == 1
     alarm.close()
     alarm.close()
+
+
+async def test_a_run_that_is_steered_lasts_until_its_end_and_takes_arrivals_until_then() -> None:
+    fleet = Fleet()
+    runner = Runner(fleet.serve, fleet.give_up, contenders=5)
+    course = share(iter([0]), 0, 1)
+    running = asyncio.create_task(runner.run(course, start=now(), until=NANOSECONDS))
+    async with asyncio.timeout(30):
+        while not fleet.served:
+            await asyncio.sleep(0.01)
+        at = now() - runner.start + NANOSECONDS // 10
+        runner.look_again(void=course.exchange(at, iter([at, at + 1])))
+        await running
+        await runner.drain(10.0)
+    assert [number for _, number, _ in fleet.served] == [0, 1, 2]
+    assert now() - runner.start >= NANOSECONDS
+
+
+async def test_an_arrival_that_was_taken_back_never_comes() -> None:
+    fleet = Fleet()
+    runner = Runner(fleet.serve, fleet.give_up, contenders=5)
+    far = 3600 * NANOSECONDS
+    course = share(iter([0, far]), 0, 1)
+    running = asyncio.create_task(runner.run(course, start=now(), until=NANOSECONDS // 2))
+    async with asyncio.timeout(30):
+        while not fleet.served:
+            await asyncio.sleep(0.01)
+        runner.look_again(void=course.exchange(NANOSECONDS // 4, iter(())))
+        await running
+    assert runner.offered == 1

@@ -11,9 +11,10 @@ from rich.console import Console
 from harness.config import RunConfig
 from harness.history import Decision, History, Row
 from harness.history.recorder import Counters, Recording
-from harness.judge.bounds import Bound, advised, find_bound
+from harness.judge.bounds import SERVERS, Bound, advised, find_bound
 from harness.judge.checkers.result import CheckResult
 from harness.judge.cycle import Cycle, busiest_key, measure_cycle
+from harness.judge.under_way import UnderWay, measure_under_way
 from harness.load.result import FleetResult
 from harness.report.html import write_html
 from harness.report.model import Judgement, Summary
@@ -108,6 +109,10 @@ def test_nothing_is_measured_of_nothing() -> None:
     assert Cycle().ceiling == 0.0
 
 
+CROWDED = UnderWay(990, 0.01, 0.02, 0.01)
+HELD_BACK = UnderWay(100, 0.01, 0.02, 0.005)
+
+
 @pytest.mark.parametrize(
     ("changes", "name", "advice"),
     [
@@ -120,6 +125,12 @@ def test_nothing_is_measured_of_nothing() -> None:
         ({"seconds": 14.0, "cycle": Cycle(9, 0, 0.002, 0.01, 0, 0.98)}, "serialisation", "redis-queue"),
         ({"acquired": 500, "cycle": Cycle(9, 0, 0.01, 0.01, 8.0, 0.98)}, "frozen holders", "--ttl"),
         ({"acquired": 500, "backlog_max": 9}, "fleet", "--contenders 2000"),
+        ({"acquired": 500, "backlog_max": 9, "under_way": CROWDED}, "fleet", "--contenders 2000"),
+        (
+            {"acquired": 500, "backlog_max": 9, "under_way": HELD_BACK},
+            "servers",
+            "--rate 50 (what was served)",
+        ),
         ({"acquired": 500}, "waiting", "redis-queue"),
         ({"acquired": 10, "failed": 900}, "failures", ""),
         ({"offered": 0, "acquired": 0}, "nothing", ""),
@@ -313,3 +324,21 @@ def test_what_to_try_next_depends_on_how_the_run_came_out(
 ) -> None:
     told = {"violated": False, "timed_out": 0, "offered": 1000} | changes
     assert advised(Bound("waiting", "…", ["--keys 10"]), config, **told).next == [*advice, "--keys 10"]
+
+
+def test_nobody_is_told_to_take_fewer_contenders_and_more() -> None:
+    fleet, told = Bound("fleet", "…", ["--contenders 2000"]), {"timed_out": 500, "offered": 1000}
+    found = advised(fleet, RunConfig(backend="redis"), violated=False, **told)
+    assert [advice for advice in found.next if advice.startswith("--contenders")] == [
+        "--contenders 100 (fewer that poll at once)"
+    ]
+    assert advised(replace(fleet, name=SERVERS), RunConfig(backend="redis"), violated=False, **told).next == [
+        "--contenders 2000"
+    ]
+
+
+def test_what_is_under_way_is_counted_by_what_was_served() -> None:
+    rows = [holder(n, n, n + 1, n + 3, n + 6, n + 10) for n in range(0, 100, 2)]
+    found = measure_under_way(rows, 0.1)
+    assert found.contenders == pytest.approx(5.0)
+    assert (found.acquire, found.write, found.release) == pytest.approx((0.001, 0.003, 0.004))

@@ -119,6 +119,8 @@ def test_costs_are_taken_from_the_rows_of_a_run() -> None:
         (RunConfig(backend="redis-queue", options=("local_handoffs=0",)), "queue"),
         (RunConfig(url="redis-queue://h?local_handoffs=0"), "queue"),
         (RunConfig(backend="etcd"), "queue"),
+        (RunConfig(backend="redlock"), "queue"),
+        (RunConfig(backend="redlock", options=("local_queue=off",)), "poll"),
     ],
 )
 def test_the_discipline_is_that_of_the_measured_lock(config: RunConfig, discipline: str) -> None:

@@ -1,6 +1,6 @@
 """What the clients were told agrees with what the resource did."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from harness.history import Decision, Row
@@ -28,9 +28,7 @@ def agreement(evidence: Evidence) -> CheckResult:
                 _check_refusal(evidence, row, decisions, findings)
             elif "accepted" in outcomes:
                 findings.violated("{} counts its write as {}, but the resource accepted it", row, row.write)
-    for decision in evidence.log:
-        if decision.outcome == "stale" and decision.seen is not None and decision.token > decision.seen:
-            findings.violated("refused for no reason: {}, when it had seen {}", decision, decision.seen)
+    _check_reasons(evidence, findings)
     for ahead in evidence.clocks.contradictory:
         findings.unknown(
             "the log contradicts the clients' times: {}, sent at {}, and {}, answered at {}, cannot both "
@@ -52,6 +50,29 @@ def agreement(evidence: Evidence) -> CheckResult:
         stale=did["stale"],
         strangers=strangers,
     )
+
+
+def _check_reasons(evidence: Evidence, findings: Findings) -> None:
+    """A refusal needs a higher fence, or an earlier write under the same; a repetition needs a first time."""
+    whole = evidence.from_the_start and not evidence.history.log_after
+    marks: dict[str, int] = defaultdict(int)
+    written: dict[str, dict[int, int]] = defaultdict(dict)
+    for decision in evidence.log:
+        key, token, seen = decision.key, decision.token, decision.seen
+        before = written[key].get(token, -1)
+        if decision.outcome == "accepted":
+            written[key][token] = max(before, decision.fence_seq)
+            marks[key] = max(marks[key], token)
+        elif decision.outcome == "repeated":
+            if whole and before < decision.fence_seq:
+                findings.violated("repeats nothing that was accepted: {}", decision)
+        elif decision.outcome == "stale" and seen is None:
+            if token > marks[key]:
+                findings.unknown("the log does not say why this was refused: {}", decision)
+        elif decision.outcome == "stale" and seen is not None:
+            nothing_before = whole and token == seen and before < decision.fence_seq
+            if token > seen or nothing_before:
+                findings.violated("refused for no reason: {}, when it had seen {}", decision, seen)
 
 
 def _check_refusal(evidence: Evidence, row: Row, decisions: Sequence[Decision], findings: Findings) -> None:

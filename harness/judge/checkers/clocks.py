@@ -51,6 +51,12 @@ class Clocks:
     def latest(self, row: Row, at: int) -> int:
         return at - self._ahead[row.process].low
 
+    def apart(self, before: Row, end: int, after: Row, start: int) -> bool:
+        """Whether it is certain that `start` was no earlier than `end`, each on its own row's clock."""
+        if self.bounds(before) is None or self.bounds(after) is None:
+            return False
+        return self.latest(before, end) <= self.earliest(after, start)
+
     def regressions(
         self,
         rows: Sequence[Row],

@@ -3,6 +3,7 @@
 A run that shows nothing breaks nothing. Its verdict is `unknown`, whatever the other checks say.
 """
 
+from collections import defaultdict
 from itertools import pairwise
 
 from harness.history import History
@@ -20,6 +21,13 @@ def completeness(evidence: Evidence) -> CheckResult:
         findings.unknown("{}", damage)
     if not history.complete and not history.damage:
         findings.unknown("the files of the run are cut off")
+    # It explains what else is missing.
+    if strange := _refused_for_strangers(history):
+        findings.unknown(
+            "{:,} writes were refused for a fence that nobody in this run had shown: another run's marks are "
+            "on the resource",
+            strange,
+        )
     granted = sum(row.granted is not None for row in history.rows)
     accepted = sum(row.write == "accepted" for row in history.rows)
     if not history.rows:
@@ -41,14 +49,18 @@ def _arrivals(evidence: Evidence, findings: Findings) -> None:
     processes = evidence.history.config.get("processes")
     if not isinstance(processes, int) or processes < 1:
         return
-    recorded: list[list[int]] = [[] for _ in range(processes)]
-    for row in evidence.history.rows:
+    rows = evidence.history.rows
+    recorded: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
         recorded[row.id % processes].append(row.id)
-    for process, ids in enumerate(recorded):
-        missing = (max(ids) - process) // processes + 1 - len(set(ids)) if ids else 0
+        if row.process != row.id % processes:
+            findings.unknown("{} says that it is of process {} of {}", row, row.process, processes)
+    for process, ids in sorted(recorded.items()):
+        missing = (max(ids) - process) // processes + 1 - len(set(ids))
         if missing:
             findings.unknown("{:,} arrivals of process {} are not recorded", missing, process)
-        elif not ids and len(evidence.history.rows) > process:
+    for process in range(min(processes, len(rows))):
+        if process not in recorded:
             findings.unknown("process {} recorded nothing", process)
 
 
@@ -67,13 +79,6 @@ def _log(evidence: Evidence, findings: Findings) -> None:
                 findings.unknown(
                     "the log of the resource lacks the numbers {} to {}", before.seq + 1, after.seq - 1
                 )
-    strange = _refused_for_strangers(history)
-    if strange:
-        findings.unknown(
-            "{:,} writes were refused for a fence that nobody in this run had shown: another run's marks are "
-            "on the resource",
-            strange,
-        )
 
 
 def _refused_for_strangers(history: History) -> int:
@@ -81,7 +86,12 @@ def _refused_for_strangers(history: History) -> int:
 
     Whoever held it wrote, and the log shows that, or read, for which it must have been granted by then.
     """
-    granted = {(row.key, row.fence): row.granted for row in history.rows if row.granted is not None}
+    granted: dict[tuple[str, int | None], int] = {}
+    for row in history.rows:
+        if row.granted is not None:
+            # Where a counter was lost, its fences are granted again: the first time counts.
+            first = granted.get((row.key, row.fence), row.granted)
+            granted[row.key, row.fence] = min(first, row.granted)
     shown: dict[str, int] = {}
     strange = 0
     for decision in history.log or ():

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from harness.history import Decision
-from harness.history.rows import BODY, body_of, digest
+from harness.history.rows import body_of, digest
 from harness.judge.checkers.evidence import Evidence
 from harness.judge.checkers.registry import checker
 from harness.judge.checkers.result import CheckResult, Findings
@@ -23,9 +23,7 @@ def contents(evidence: Evidence) -> CheckResult:
 
 
 def _compare_sent(evidence: Evidence, findings: Findings) -> int:
-    config = evidence.history.config
-    # Runs wrote this body before their headers said so.
-    if config.get("body", BODY if "contenders" in config else None) != BODY:
+    if not evidence.bodies_known:
         return 0
     compared = 0
     for row in evidence.rows:
@@ -55,7 +53,7 @@ def _compare_final(evidence: Evidence, findings: Findings) -> int:
             )
         elif stored is None:
             findings.unknown("key {!r} was read back at version {}: the log lacks it", key, value.version)
-        elif stored.digest is not None and stored.digest != value.digest:
+        elif (written := _written(evidence, stored)) is not None and written != value.digest:
             findings.violated(
                 "key {!r} does not hold what was written: {} is not what was read back", key, stored
             )
@@ -63,4 +61,15 @@ def _compare_final(evidence: Evidence, findings: Findings) -> int:
             findings.violated(
                 "key {!r} was read back at version {}, but {} came after that", key, value.version, last
             )
+    for key, value in evidence.history.values.items():
+        if value.version and key not in by_version:
+            findings.unknown("key {!r} was read back at version {}: the log lacks it", key, value.version)
     return len(by_version)
+
+
+def _written(evidence: Evidence, decision: Decision) -> str | None:
+    """The digest of what was accepted: as the log has it, or else of what its arrival sent."""
+    if decision.digest is None and evidence.bodies_known:
+        row = evidence.by_owner.get(decision.owner or "")
+        return None if row is None else digest(body_of(row))
+    return decision.digest

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from harness.history import Decision, History, Outcome, Row, WriteOutcome
+from harness.history.rows import BODY
 from harness.judge.checkers.clocks import Clocks, compare_clocks
 from harness.judge.checkers.result import Findings, Unsound
 
@@ -23,6 +24,7 @@ _CONTRADICTIONS: Mapping[Outcome, tuple[WriteOutcome, ...]] = {
 }
 """Outcome of an arrival -> what its write cannot have been."""
 _NANOSECONDS = 1_000_000_000
+_NEVER = 1 << 63
 
 
 class Evidence:
@@ -44,6 +46,7 @@ class Evidence:
         """The arrivals: each once, each attempt with an owner of its own, its times in order."""
         rows = self.history.rows
         findings = self.findings()
+        alone = self.history.config.get("kind") == "exclusive"
         for row in _repeated(rows, "id"):
             findings.unknown("{} is recorded twice", row)
         for row in _repeated([row for row in rows if row.owner is not None], "owner"):
@@ -63,6 +66,8 @@ class Evidence:
                 )
             elif row.outcome == "timed_out" and row.granted is not None:
                 findings.unknown("{} timed out although it was granted the lock", row)
+            elif row.shared and alone:
+                findings.unknown("{} took the lock beside others, in a run of exclusive locks", row)
         findings.demand()
         return rows
 
@@ -79,6 +84,8 @@ class Evidence:
         # not before it.
         over = 1 << 63
         for decision in reversed(log):
+            if decision.started > decision.decided:
+                findings.unknown("{} was decided before it began", decision)
             if decision.started > over:
                 findings.unknown("{} began after a later number of the log was decided", decision)
             over = min(over, decision.decided)
@@ -98,6 +105,24 @@ class Evidence:
         """How many may hold a key at once; `None` when it was no semaphore."""
         kind, _, number = str(self.history.config.get("kind", "")).partition(":")
         return int(number) if kind == "semaphore" and number.isdecimal() else None
+
+    @cached_property
+    def bodies_known(self) -> bool:
+        """Whether each arrival wrote once, and what `body_of` says."""
+        config = self.history.config
+        # Runs wrote this body before their headers said so.
+        return bool(config.get("body", BODY if "contenders" in config else None) == BODY)
+
+    @cached_property
+    def by_owner(self) -> Mapping[str, Row]:
+        """The arrival behind each owner."""
+        return {row.owner: row for row in self.rows if row.owner is not None}
+
+    @cached_property
+    def one_clock(self) -> bool:
+        """Whether the run's processes were on one machine, as far as is known."""
+        machines = self.history.config.get("machines", 1)
+        return not isinstance(machines, int) or machines <= 1
 
     @cached_property
     def clocks(self) -> Clocks:
@@ -157,6 +182,31 @@ class Evidence:
             if decision.owner == row.owner or (row.fence and (decision.owner is None or row.owner is None))
         ]
 
+    def spans(self, effect: str, key: str) -> list[tuple[int, int]]:
+        """From when until when an accident had this effect on the key, in order."""
+        return sorted(
+            (fault.at, _NEVER if fault.until is None else fault.until)
+            for fault in self.history.faults
+            if fault.affects(effect, key)
+        )
+
+    def epochs(self, key: str, grants: Sequence[Row]) -> list[list[Row]]:
+        """The grants whose fences can be compared: those between accidents that made a server forget.
+
+        What was granted while an accident lasted is in none. Faults are on the run's clock, so this is for
+        runs whose processes share one.
+        """
+        forgotten = self.spans("forgets", key)
+        disturbed = [*forgotten, *self.spans("frees", key)]
+        if not disturbed:
+            return [list(grants)]
+        groups: dict[int, list[Row]] = defaultdict(list)
+        for row in grants:
+            called, granted = row.called or 0, row.granted or 0
+            if not any(called <= until and granted >= at for at, until in disturbed):
+                groups[sum(until < called for _, until in forgotten)].append(row)
+        return list(groups.values())
+
     @cached_property
     def from_the_start(self) -> bool:
         """Whether nothing is missing from the log: a resource in memory drops its oldest rows."""
@@ -172,7 +222,8 @@ def _in_order(row: Row) -> bool:
             if last is not None and time_ns < last:
                 return False
             last = time_ns
-    return row.released is None or row.granted is None or row.released >= row.granted
+    since = row.granted if row.releasing is None else row.releasing
+    return row.released is None or since is None or row.released >= since
 
 
 def _repeated(items: Sequence[T], name: str) -> Iterator[T]:

@@ -45,6 +45,7 @@ def exclusion(evidence: Evidence) -> CheckResult:
                 findings.violated("two writers under one fence: {} and {} were accepted", latest, decision)
     if not findings.anything:
         _check_replies(evidence, findings)
+    _check_titles(evidence, findings)
     if unfenced:
         _check_unfenced(evidence, findings)
     return findings.result(
@@ -60,6 +61,21 @@ def _displaced(evidence: Evidence) -> int:
             alone = not row.shared and not successor.shared
             displaced += alone and (row.write_sent or 0) > (successor.granted or 0)
     return displaced
+
+
+def _check_titles(evidence: Evidence, findings: Findings) -> None:
+    """Whoever writes must hold the lock of that key, and shows the fence that came with it."""
+    for key, decisions in evidence.accepted.items():
+        for decision in decisions:
+            row = evidence.by_owner.get(decision.owner or "")
+            if row is None:
+                continue
+            if row.granted is None:
+                findings.violated("{} was never granted the lock, but wrote: {}", row, decision)
+            elif row.key != key:
+                findings.violated("{} wrote to another key than it held: {}", row, decision)
+            elif decision.token and row.fence is not None and decision.token != row.fence:
+                findings.violated("{} wrote under another fence than its own: {}", row, decision)
 
 
 def _check_unfenced(evidence: Evidence, findings: Findings) -> None:

@@ -23,20 +23,28 @@ def fence_order(evidence: Evidence) -> CheckResult:
     findings = evidence.findings()
     judged = 0
     for key, grants in evidence.grants.items():
-        judged += len(grants)
-        _check_fences(key, grants, findings)
-        called = [row for row in grants if row.called is not None]
-        for earlier, later in evidence.clocks.regressions(called, _called, _granted):
-            if earlier.fence != later.fence:  # a fence granted twice is named as that
-                findings.violated(
-                    "the fence went back from {} to {}: {} was called at {}, after {} was granted at {}",
-                    *(earlier.fence, later.fence),
-                    *(later, seconds(later.called), earlier, seconds(earlier.granted)),
-                )
+        for epoch in evidence.epochs(key, grants):
+            judged += len(epoch)
+            _check_fences(key, epoch, findings)
+            _check_order(evidence, epoch, findings)
+    granted = sum(map(len, evidence.grants.values()))
+    if granted and not judged:
+        findings.unknown("none of {:,} fences can be compared: accidents made the server forget", granted)
     without = sum(row.granted is not None and row.fence is None for row in evidence.rows)
     if without:
         findings.unknown("{:,} grants came without a fence", without)
     return findings.result(grants=judged)
+
+
+def _check_order(evidence: Evidence, grants: list[Row], findings: Findings) -> None:
+    called = [row for row in grants if row.called is not None]
+    for earlier, later in evidence.clocks.regressions(called, _called, _granted):
+        if earlier.fence != later.fence:  # a fence granted twice is named as that
+            findings.violated(
+                "the fence went back from {} to {}: {} was called at {}, after {} was granted at {}",
+                *(earlier.fence, later.fence),
+                *(later, seconds(later.called), earlier, seconds(earlier.granted)),
+            )
 
 
 def _called(row: Row) -> int:

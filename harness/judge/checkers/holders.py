@@ -8,6 +8,9 @@ older than the call. Two certain holds of one key must not overlap, and since on
 other, the later one must have the higher fence; where two overlap by assumption, nobody can tell. Times
 of different processes are compared within the bounds of their clocks.
 
+An accident that took the lock from whoever held it ends the hold as well, where the history says so.
+Where most holds were promised nothing that lasted, two at once would not be noticed, and nothing is shown.
+
 A lock that fails here may still do no harm, because the resource refuses whoever comes late.
 """
 
@@ -18,7 +21,7 @@ from harness.history import Row
 from harness.judge.checkers.clocks import Clocks, by_process
 from harness.judge.checkers.evidence import Evidence
 from harness.judge.checkers.registry import checker
-from harness.judge.checkers.result import CheckResult
+from harness.judge.checkers.result import CheckResult, Findings
 from harness.judge.checkers.words import seconds
 
 
@@ -41,12 +44,13 @@ Sweep = Callable[[Sequence[Span]], Iterable[tuple[Hold, Hold]]]
 def holders(evidence: Evidence) -> CheckResult:
     """Per key: no two at once within their validity who want it alone, and fences rise from hold to hold."""
     findings = evidence.findings()
-    ttl = evidence.ttl
-    overlaps = judged = granted = 0
+    overlaps = judged = granted = excused = outlived = 0
     apart: set[int] = set()
-    for everybody in evidence.granted.values():
+    for key, everybody in evidence.granted.items():
         grants = [row for row in everybody if not row.shared]
-        holds = [hold for row in grants if (hold := _hold(row, ttl)) is not None]
+        holds, freed = _claimed(evidence, key, grants)
+        excused += freed
+        outlived += sum(map(_wrote_too_late, holds))
         granted += len(grants)
         judged += len(holds)
         proven = set()
@@ -65,25 +69,79 @@ def holders(evidence: Evidence) -> CheckResult:
                     "nothing tells whether that one's lease had ended",
                     *(after.row, seconds(after.start), before.row),
                 )
+        _check_across_processes(evidence, holds, proven, findings)
         # A single moment orders a hold as well as its whole length does.
         fenced = [hold.row for hold in holds if hold.row.fence is not None]
-        for earlier, later in evidence.clocks.regressions(fenced, granted_at, granted_at):
-            if earlier.fence != later.fence:
-                findings.violated(
-                    "the lock broke its promise: {} held it at {}, after {} at {}, under a lower fence",
-                    *(later, seconds(later.granted), earlier, seconds(earlier.granted)),
-                )
+        for epoch in evidence.epochs(key, fenced):
+            _check_fences(evidence, epoch, findings)
         apart |= _not_comparable(holds, evidence.clocks)
-    if granted and not judged:
-        findings.unknown("no hold says until when it was valid: two holders at once would not be noticed")
+    if judged < granted / 2:
+        findings.unknown(
+            "nothing tells until when {:,} of {:,} holds were valid: two at once would not be noticed",
+            *(granted - judged, granted),
+        )
     elif granted > judged:
         findings.unseen("{:,} holds of which nothing tells until when they were valid", granted - judged)
+    if outlived > granted / 2:
+        findings.unknown(
+            "{:,} of {:,} holders outlived what they had been promised before they wrote: "
+            "nothing tells whether they were alone",
+            *(outlived, granted),
+        )
     if apart:
         findings.unseen(
             "holds of process {} beside those of others: no write bounds the difference of their clocks",
             ", ".join(map(str, sorted(apart))),
         )
-    return findings.result(holds=judged, overlaps=overlaps)
+    return findings.result(holds=judged, overlaps=overlaps, **({"excused": excused} if excused else {}))
+
+
+def _check_fences(evidence: Evidence, fenced: Sequence[Row], findings: Findings) -> None:
+    for earlier, later in evidence.clocks.regressions(fenced, granted_at, granted_at):
+        if earlier.fence != later.fence:
+            findings.violated(
+                "the lock broke its promise: {} held it at {}, after {} at {}, under a lower fence",
+                *(later, seconds(later.granted), earlier, seconds(earlier.granted)),
+            )
+
+
+def _claimed(evidence: Evidence, key: str, rows: Iterable[Row]) -> tuple[list[Hold], int]:
+    """The holds of these arrivals, and how many an accident cut short."""
+    claimed = [hold for row in rows if (hold := _hold(row, evidence.ttl)) is not None]
+    holds = _without_freed(claimed, evidence.spans("frees", key))
+    kept = {hold.row.id: hold.end for hold in holds}
+    return holds, sum(kept.get(hold.row.id) != hold.end for hold in claimed)
+
+
+def _wrote_too_late(hold: Hold) -> bool:
+    """Whether a holder that nobody froze wrote when it no longer had the lock's promise."""
+    sent = hold.row.write_sent
+    return sent is not None and sent > hold.end and not hold.row.paused
+
+
+def _check_across_processes(
+    evidence: Evidence, holds: Sequence[Hold], proven: set[int], findings: Findings
+) -> None:
+    """On one machine all processes read one clock, but a history cannot prove that it is so."""
+    if not evidence.one_clock or len({hold.row.process for hold in holds}) < 2:
+        return
+    for before, after in _any_two(_in_order([(hold.start, hold.end, hold) for hold in _certain(holds)])):
+        if before.row.process == after.row.process or after.row.id in proven:
+            continue
+        if not evidence.clocks.apart(before.row, before.end, after.row, after.start):
+            findings.unknown(
+                "by their own clocks, {} held it until {}, but {} was granted it at {}: "
+                "nothing tells that these clocks agree",
+                *(before.row, seconds(before.end), after.row, seconds(after.start)),
+            )
+
+
+def _without_freed(holds: list[Hold], freed: Sequence[tuple[int, int]]) -> list[Hold]:
+    """Holds end where an accident took the lock away; what was granted while it lasted may be void."""
+    for at, until in freed:
+        kept = [hold for hold in holds if hold.start < at or (hold.row.called or 0) > until]
+        holds = [hold._replace(end=min(hold.end, at)) if hold.start < at else hold for hold in kept]
+    return holds
 
 
 def granted_at(row: Row) -> int:
@@ -91,9 +149,9 @@ def granted_at(row: Row) -> int:
     return row.granted or 0
 
 
-def certain_holds(rows: Iterable[Row], ttl: int | None) -> list[Hold]:
-    """What is certain of the holds of these arrivals."""
-    return _certain([hold for row in rows if (hold := _hold(row, ttl)) is not None])
+def certain_holds(evidence: Evidence, key: str, rows: Iterable[Row]) -> list[Hold]:
+    """What is certain of the holds of these arrivals, all of one key."""
+    return _certain(_claimed(evidence, key, rows)[0])
 
 
 def _certain(holds: Iterable[Hold]) -> list[Hold]:
@@ -150,7 +208,7 @@ def _any_two(spans: Sequence[Span]) -> Iterator[tuple[Hold, Hold]]:
     """Every hold that began during an earlier one, and that one."""
     last: tuple[int, Hold] | None = None
     for start, end, hold in spans:
-        if last is not None and start < last[0] and hold.row.owner != last[1].row.owner:
+        if last is not None and start < last[0]:
             yield last[1], hold
         if last is None or end > last[0]:
             last = end, hold

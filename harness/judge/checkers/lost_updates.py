@@ -25,7 +25,7 @@ def lost_updates(evidence: Evidence) -> CheckResult:
             if "accepted" not in outcomes:
                 _missing(evidence, row, outcomes, findings)
     for decisions in evidence.accepted.values():
-        _check_once(decisions, findings)
+        _check_once(evidence, decisions, findings)
         _check_versions(decisions, findings)
     return findings.result(acknowledged=acknowledged, accepted=sum(map(len, evidence.accepted.values())))
 
@@ -43,12 +43,13 @@ def _missing(evidence: Evidence, row: Row, outcomes: Sequence[str], findings: Fi
         findings.violated("lost update: {} was told at {} that it wrote, but it is not in the log", row, told)
 
 
-def _check_once(decisions: Sequence[Decision], findings: Findings) -> None:
+def _check_once(evidence: Evidence, decisions: Sequence[Decision], findings: Findings) -> None:
     if len({decision.token for decision in decisions}) == len(decisions):
         return
     applied: set[tuple[int, int, str | None]] = set()
     for decision in decisions:
-        identity = decision.token, decision.fence_seq, decision.owner
+        once = evidence.bodies_known and decision.owner is not None
+        identity = decision.token, 0 if once else decision.fence_seq, decision.owner
         if identity in applied and decision.token:
             findings.violated("applied twice: {}", decision)
         applied.add(identity)

@@ -24,12 +24,12 @@ def readers_and_writers(evidence: Evidence) -> CheckResult:
     """Per key: no reader and writer at once within their validity, and fences rise from one to the other."""
     findings = evidence.findings()
     readers = overlaps = 0
-    for grants in evidence.granted.values() if evidence.permits is None else ():
+    for key, grants in evidence.granted.items() if evidence.permits is None else ():
         reading = sum(row.shared for row in grants)
         readers += reading
         if not 0 < reading < len(grants):
             continue
-        holds = certain_holds(grants, evidence.ttl)
+        holds = certain_holds(evidence, key, grants)
         for before, after in overlapping(holds, evidence.clocks, _unlike):
             overlaps += 1
             findings.violated(
@@ -37,7 +37,8 @@ def readers_and_writers(evidence: Evidence) -> CheckResult:
                 *(_named(before), seconds(before.start), seconds(before.end)),
                 *(_named(after), seconds(after.start)),
             )
-        _check_fences(evidence, [hold.row for hold in holds if hold.row.fence is not None], findings)
+        for epoch in evidence.epochs(key, [hold.row for hold in holds if hold.row.fence is not None]):
+            _check_fences(evidence, epoch, findings)
     return findings.result(readers=readers, overlaps=overlaps)
 
 
@@ -49,7 +50,7 @@ def permits(evidence: Evidence) -> CheckResult:
     judged = 0
     for key, grants in evidence.granted.items() if limit is not None else ():
         assert limit is not None
-        holds = certain_holds(grants, evidence.ttl)
+        holds = certain_holds(evidence, key, grants)
         judged += len(holds)
         for _, after in overlapping(holds, evidence.clocks, _crowded(limit)):
             findings.violated(
@@ -86,7 +87,7 @@ def _crowded(permits: int) -> Sweep:
     return sweep
 
 
-def _check_fences(evidence: Evidence, rows: list[Row], findings: Findings) -> None:
+def _check_fences(evidence: Evidence, rows: Sequence[Row], findings: Findings) -> None:
     for first in (True, False):
         # Who is not of the first sort comes before nobody.
         end = _end_of(first)

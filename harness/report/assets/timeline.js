@@ -40,7 +40,6 @@
       if (to < view[0] || from > view[1]) continue;
       context.globalAlpha = .14; context.fillStyle = colour("--bad");
       context.fillRect(x(from), TOP, Math.max(x(to) - x(from), 2), height - TOP); context.globalAlpha = 1;
-      context.fillText(name, Math.max(x(from), 0) + 4, height - 6);
     }
     context.fillStyle = colour("--dim");
     context.fillText("holds", 4, TOP + 10);
@@ -56,7 +55,8 @@
         context.fillRect(x(row[8]) - 1, TOP, 3, HOLDS + 4);
         context.fillText("✕ " + row[7], Math.min(Math.max(x(row[8]), 0) + 6, width - 280), TOP + HOLDS + 2);
       }
-      if (wide > 44) { context.fillStyle = "#fff"; context.fillText("fence " + row[3], left + 4, top + thick / 2 + 4); }
+      const label = ["fence " + row[3], String(row[3])].find((text) => context.measureText(text).width + 8 < wide);
+      if (label) { context.fillStyle = "#fff"; context.fillText(label, left + 4, top + thick / 2 + 4); }
     });
     const floor = TOP + HOLDS + GAP + DEPTH;
     context.beginPath(); context.moveTo(0, floor);
@@ -69,6 +69,15 @@
     }
     context.lineTo(width, floor - last / most * DEPTH); context.lineTo(width, floor); context.closePath();
     context.globalAlpha = .35; context.fillStyle = colour("--doubt"); context.fill(); context.globalAlpha = 1;
+    const ends = [];  // of the names of faults, in rows from below: none is written over another, or past the edge
+    for (const [name, from, to] of data.faults || []) {
+      if (to < view[0] || from > view[1]) continue;
+      const wide = context.measureText(name).width, left = Math.max(4, Math.min(x(from) + 4, width - wide - 4));
+      let line = ends.findIndex((end) => end < left);
+      if (line < 0) line = ends.length;
+      ends[line] = left + wide + 8;
+      context.fillStyle = colour("--bad"); context.fillText(name, left, height - 6 - 13 * line);
+    }
     if (drag) {
       context.globalAlpha = .2; context.fillStyle = colour("--hold");
       context.fillRect(Math.min(drag[0], drag[1]), 0, Math.abs(drag[1] - drag[0]), height); context.globalAlpha = 1;
