@@ -13,7 +13,8 @@ from harness.lab.scale.point import Bench, Point, Setting, Workload
 from harness.report.charts import Series, bars, lines
 from harness.servers.catalogue import INSTALLATIONS, SHARED
 
-SETTINGS = [Setting(name, name) for name in SHARED]
+_PLAIN = {"redlock": ("local_queue=false",)}  # what every contender does for itself, as elsewhere by default
+SETTINGS = [Setting(name, name, _PLAIN.get(name, ())) for name in SHARED]
 POLLING = {name for name in SHARED if INSTALLATIONS[name].polls}
 """Their waiters take a core: they are measured apart from the others."""
 

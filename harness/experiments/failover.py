@@ -215,6 +215,7 @@ async def _etcd(lab: Lab, turns: int, scene: Scene) -> Case:
         await scene.begin()
         mine = await a.acquire(ttl=ETCD_TTL, renew=True)
         leader = await cluster.leader()
+        product = await leader.product()
         async with crashed_server(scene.journal, leader, who="etcd leader"):
             await cluster.leader()
             refused = await _survives(lambda: b.try_acquire(ttl=ETCD_TTL)) is None
@@ -224,7 +225,7 @@ async def _etcd(lab: Lab, turns: int, scene: Scene) -> Case:
             await b.write("result of B")
             await _survives(b.release)
     shown = {"B could not get in beside A": refused, "fences rose": theirs.fence > mine.fence}
-    return await _judged(scene, f"A {mine.fence}, B {theirs.fence}", shown)
+    return await _judged(scene, f"A {mine.fence}, B {theirs.fence}", shown, server=f"3 × {product}")
 
 
 async def _survives(call: Callable[[], Awaitable[T]]) -> T:
@@ -237,12 +238,13 @@ async def _survives(call: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.1)
 
 
-async def _judged(scene: Scene, fences: str, shown: dict[str, bool]) -> Case:
+async def _judged(scene: Scene, fences: str, shown: dict[str, bool], **more: Fact) -> Case:
     refused = await scene.refusals()
     facts: dict[str, Fact] = {
         "fences": fences,
         "refused": "nothing" if not refused else f"{len(refused)} × from {refused[0]}",
         "value": await scene.value(),
+        **more,
     }
     # Rising fences are the lock's own promise, and the one that a forgetful failover breaks.
     return await scene.judge(

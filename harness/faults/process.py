@@ -48,3 +48,12 @@ async def _until_stopped(pid: int) -> None:
                 await asyncio.sleep(0.001)
     except psutil.NoSuchProcess:
         raise ProcessLookupError(f"process {pid} has ended") from None
+
+
+def cancel_storm(journal: FaultJournal, pid: int, *, who: str = "process") -> None:
+    """Tell a participant, by SIGUSR1, to cancel all that it is doing: what is left over shows afterwards.
+
+    :raises ProcessLookupError: there is no such process.
+    """
+    os.kill(pid, signal.SIGUSR1)
+    journal.moment("cancel storm", who=who)

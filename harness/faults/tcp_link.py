@@ -72,6 +72,13 @@ class Link:
         self._pipes: set[_Tunnel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self.accepted = 0
+        """How many connections have come so far."""
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._pipes)
 
     @property
     def address(self) -> str:
@@ -142,6 +149,7 @@ class Link:
             return
         pipe = _Tunnel(writer, server_writer)
         self._pipes.add(pipe)
+        self.accepted += 1
         try:
             await asyncio.gather(
                 self._carry(Way.TO_SERVER, pipe, reader, server_writer),

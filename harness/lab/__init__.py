@@ -8,6 +8,7 @@ worker.py         the role of most participants, and `python -m harness worker`
 track.py          what one participant did, as events; becomes rows of a history
 verdict.py        the one place that writes a history and judges it
 resource_view.py  the fenced resource, seen from outside; shared_set.py keeps a set in it
+guarded_store.py  a Postgres row and an S3 object behind the library's guards, and a worker that writes there
 story.py          the events of a case as lines for a reader; picture.py as a timeline
 """
 

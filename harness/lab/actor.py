@@ -4,13 +4,20 @@ import asyncio
 import contextlib
 import time
 import uuid
+from typing import Protocol
 
 from asyncdlock import AcquireTimeout, LockClient, LockError
 from asyncdlock.handle import Handle
 from harness.lab.event import Say
 from harness.lab.track import PATIENCE
 from harness.load.pacer import NANOSECONDS
-from harness.resource.client import ResourceClient
+from harness.resource.reply import Reply
+
+
+class ResultWriter(Protocol):
+    """Where results go: the fenced resource, or a store behind a guard."""
+
+    async def put(self, key: str, body: bytes, *, fence: int | None, owner: str | None) -> Reply: ...
 
 
 async def warm(client: LockClient, key: str) -> None:
@@ -31,7 +38,7 @@ class Actor:
     """A client of one lock that is told each step. In this process it serves schedules that need no process
     of their own; in a participant it is what the role is made of."""
 
-    def __init__(self, key: str, client: LockClient, writer: ResourceClient | None, say: Say) -> None:
+    def __init__(self, key: str, client: LockClient, writer: ResultWriter | None, say: Say) -> None:
         self.key = key
         self.client = client
         self.say = say

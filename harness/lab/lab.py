@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from asyncdlock import LockError
+from harness.lab.guarded_store import BUCKET, Kind, make_table
 from harness.lab.loading import LoadingGate
 from harness.lab.outcome import FAILED, NOT_SHOWN, OTHERWISE, SKIPPED, Case
 from harness.lab.participant import Forkserver, open_forkserver
@@ -23,6 +24,7 @@ from harness.resource.client import ResourceClient
 from harness.resource.process import Fence, spawn
 from harness.servers.catalogue import INSTALLATIONS, LockServer
 from harness.servers.errors import ServerError, ServerMissing
+from harness.servers.s3_node import s3
 
 T = TypeVar("T")
 
@@ -102,6 +104,23 @@ class Lab:
             return self.view(process.url)
 
         return await self._once(f"resource {fence}", start)
+
+    async def store(self, kind: Kind) -> str:
+        """The URL of a store that guards are tried on, shared by all cases that ask for that kind.
+
+        :raises ServerMissing: it is not installed; the case is skipped.
+        """
+
+        async def start() -> str:
+            if kind == "postgres row":
+                url = (await self.lock_server("postgres")).url
+                await make_table(url)
+                return url
+            node = await self._stack.enter_async_context(s3())
+            await node.create_bucket(BUCKET)
+            return node.url
+
+        return await self._once(kind, start)
 
     async def forkserver(self) -> Forkserver:
         """Where participants come from, for all cases."""

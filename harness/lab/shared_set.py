@@ -6,12 +6,12 @@ set at the end is a lost update, whatever the resource's log looks like.
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from asyncdlock import LockClient, StaleFence
 from harness.lab.actor import Actor
 from harness.lab.event import Say
-from harness.lab.resource_view import ResourceView, Stored
+from harness.lab.resource_view import Stored
 from harness.resource.client import Reply, Unanswered
 from harness.resource.process import Fence
 
@@ -34,10 +34,19 @@ class Elements(NamedTuple):
     stored: Stored
 
 
+class SetStore(Protocol):
+    """What a set is kept in: the resource, or a store behind a guard."""
+
+    async def get(self, key: str, fence: int | None = None) -> Stored: ...
+    async def put(
+        self, key: str, body: bytes, *, fence: int | None, owner: str | None, found: Stored | None = None
+    ) -> Reply: ...
+
+
 class SharedSet:
     """The sets of one resource, for holders of one mode."""
 
-    def __init__(self, resource: ResourceView, mode: Mode) -> None:
+    def __init__(self, resource: SetStore, mode: Mode) -> None:
         self._resource = resource
         self._mode = mode
 

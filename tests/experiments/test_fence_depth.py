@@ -25,6 +25,11 @@ async def test_only_every_operation_or_check_and_set_keeps_what_was_acknowledged
     assert cases["every operation, older writes first"].facts["refused (409)"] == 1
     assert cases["check-and-set, older writes first"].facts["conflicts (412)"] == 1
     assert (tmp_path / "timeline.svg").is_file()
+    # The stores' own guards: the same trap, and the same way out where a read can be noted.
+    for kind in ("postgres row", "s3 object"):
+        assert cases[f"{kind}: writes only, older writes first"].facts["lost"] == 1
+        assert cases[f"{kind}: writes only, younger writes first"].facts["refused (409)"] == 1
+    assert cases["postgres row: every operation, older writes first"].facts["refused (409)"] == 1
 
 
 async def test_a_resource_that_does_not_fence_reads_is_noticed(

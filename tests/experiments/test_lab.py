@@ -313,6 +313,14 @@ def test_a_release_that_failed_says_nothing_about_a_write_without_a_reply() -> N
     assert row.outcome == "failed"
 
 
+def test_a_release_that_failed_says_nothing_about_a_write_that_was_cancelled() -> None:
+    track = make_track("acquiring", "granted", "writing", "cancelled")
+    track.add(Event(5 * SECOND, "failed", {"error": "no answer to the release"}))
+    (row,) = rows_of([track])
+    assert row.write == "unknown"
+    assert row.outcome == "failed"
+
+
 def test_every_attempt_is_a_row() -> None:
     turn = ("acquiring", "granted", "writing", "accepted", "released")
     rows = rows_of([make_track("started", *turn, *turn), make_track(*turn)])

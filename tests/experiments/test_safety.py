@@ -72,6 +72,10 @@ async def test_1_a_pause_beyond_the_ttl_admits_two_writers_on_every_backend_and_
         assert on["A was told"].startswith("409 seen ")
     refusals = sum(name.endswith("fence on") for name in cases)
     assert summary["figures"]["resource_stale_token_rejections_total"] >= refusals
+    for kind in ("postgres row", "s3 object"):
+        off, on = (cases[f"{kind}, guard {guard}"]["facts"] for guard in ("off", "on"))
+        assert (off["A was told"], off["value"]) == ("stored", "result of A")
+        assert (on["A was told"], on["value"]) == ("refused: seen 2, got 1", "result of B")
     assert "TWO WRITERS" in program.stdout
     assert "409: seen 2, got 1" in program.stdout
 

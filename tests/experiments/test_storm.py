@@ -15,13 +15,13 @@ import pytest
 from harness.experiments import storm as storm_module
 from harness.experiments.storm import _Runs, storm
 from harness.experiments.storm.plan import GROUPS, PROCESSES, RunPlan, draw_turns, plan_run
-from harness.experiments.storm.rig import Rig, open_rig
 from harness.experiments.storm.single import Result, run_once
 from harness.history import load_run
 from harness.judge.checkers import run_checks, verdict_of
 from harness.lab import Lab
 from harness.lab.outcome import ExperimentResult
 from harness.lab.participant import open_forkserver
+from harness.lab.rig import Rig, open_rig
 from harness.servers.catalogue import SHARED
 from tests.experiments.labs import quick_lab
 
@@ -64,8 +64,9 @@ async def test_the_same_storm_is_found_to_lose_updates_with_the_fence_off(tmp_pa
 
 @asynccontextmanager
 async def _rig(backend: str, folder: Path) -> AsyncIterator[Rig]:
-    async with open_forkserver(folder / "log") as forkserver, open_rig(backend, forkserver, folder) as rig:
-        yield rig
+    async with open_forkserver(folder / "log") as forkserver:
+        async with open_rig(backend, forkserver, folder, processes=PROCESSES) as rig:
+            yield rig
 
 
 def test_a_seed_means_the_same_plan_in_every_process() -> None:

@@ -173,7 +173,7 @@ async def test_valkey_lives_by_the_clock_that_libfaketime_gives_it() -> None:
     """A server whose clock runs ten times too fast expires its keys ten times too early."""
     library = binaries.in_wheel("libfaketime", "**/libfaketime.so*")
     if library is None:
-        raise servers.ServerMissing("No libfaketime found: pip install 'asyncdlock[harness]' brings it.")
+        raise servers.ServerMissing("No libfaketime found: pip install 'asyncdlock[clock]' brings it.")
     clock = {"LD_PRELOAD": str(library), "FAKETIME": "+0 x10"}
     async with servers.redis(flavour="valkey", environment=clock) as node:
         before, started = await node.command("TIME"), time.monotonic()

@@ -35,9 +35,9 @@ _GRANTS = 5
     question="A counter per key, per shard, one that may expire, or etcd's revision: which fence costs what, "
     "and what happens when the counter is lost?",
     expectation="All count as fast as the lock itself. A counter per key stays in memory for ever; shards do "
-    "not grow with the keys, and counters that restart above the clock may expire. When the data is lost, "
-    "plain counters and revisions run backwards and the resource refuses everybody: safe, but dead. What "
-    "restarts above the clock goes on.",
+    "not grow with the keys, and counters that follow the clock may expire. When the data is lost, "
+    "counters per key and revisions run backwards and the resource refuses everybody: safe, but dead. What "
+    "begins at the clock goes on.",
 )
 async def run(lab: Lab) -> ExperimentResult:
     keys = 20_000 if lab.quick else 200_000
@@ -185,11 +185,11 @@ def _answer(cases: list[Case], figures: dict[str, dict[str, Any]]) -> str:
         "\n".join(said),
         Conclusion(
             "A fence has to increase for its key, nothing else: a counter that many keys share serves as "
-            "well, and takes no memory per key. A counter that starts above the clock may be forgotten; "
+            "well, and takes no memory per key. A counter that follows the clock may be forgotten; "
             "its price is that a clock set back by more than the counter's life makes it run backwards, "
             "which the resource then refuses like any other stale fence.",
             cases,
         ),
-        "In a Redis Cluster a shard's counter must live in the slot of its keys. The scripts are the "
-        "experiment's own: the library counts per key.",
+        "The scripts are the library's: `fence_counter=per-key|per-shard|expiring`. A shard is a slot of a "
+        "Redis Cluster, so that its counter lies with its keys.",
     )

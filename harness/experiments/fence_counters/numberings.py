@@ -1,77 +1,66 @@
-"""Ways to number the grants of a lock in Redis, each one script, and how to send many of them.
-
-Every script takes the lock and its fence in one step, as the library's does. KEYS: lock, counter.
-ARGV: owner, ttl of the lock in ms, ttl of the counter in ms. Each returns the fence.
-"""
+"""The library's ways to number the grants of a lock in Redis, and how to send many of them."""
 
 import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from asyncdlock.backends.redis.fence_counter import FenceCounter, fence_counter
+from asyncdlock.backends.redis.keys import fence_key, lock_name
 from harness.lab.scale.fill import BATCH
 from harness.lab.scale.pipe import Pipe, command
 
-SHARDS = 1024
-COUNTER_TTL_MS = 1000
-"""How long an expiring counter outlives the last grant that used it."""
+LIFE = 1.0
+"""Seconds by which a counter that does not stay outlasts its lease."""
 
-_TAKE = "if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end\n"
-_COUNT = _TAKE + "return redis.call('INCR', KEYS[2])"
-# TIME in microseconds stays below 2^53 until the year 2255: exact in Lua's doubles, hence `%d`-safe.
-_CLOCK = (
-    _TAKE
-    + "local t = redis.call('TIME')\n"
-    + "local now = t[1] * 1000000 + t[2]\n"
-    + "local last = tonumber(redis.call('GET', KEYS[2]) or '0')\n"
-    + "local fence = math.max(last + 1, now)\n"
-    + "redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[3])\n"
-    + "return fence"
-)
+_OWNER = "00000000-0000-4000-8000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
     name: str
-    script: str
-    counter_of: Callable[[str], str]
+    counter: FenceCounter
     survives_loss: bool
     """Are fences still above the old ones when the counter was lost with all data?"""
-    stays: bool
-    """Is there a counter for every key that was ever locked, for ever?"""
 
+    @property
+    def stays(self) -> bool:
+        """Is there a counter for every key that was ever locked, for ever?"""
+        return self.counter.stays
 
-def _shard(key: str) -> str:
-    return f"fence-shard:{zlib.crc32(key.encode()) % SHARDS}"
+    def words(self, key: str, ttl_ms: int) -> tuple[str | int, ...]:
+        """What follows the script in a request for one lock and one fence."""
+        names = lock_name(key), fence_key(key), *self.counter.keys(key)
+        return len(names), *names, _OWNER, ttl_ms, 1
 
 
 NUMBERINGS = (
-    Numbering("per key", _COUNT, lambda key: f"fence:{{{key}}}", survives_loss=False, stays=True),
-    Numbering("per shard", _COUNT, _shard, survives_loss=False, stays=False),
-    Numbering("per key, expiring", _CLOCK, lambda key: f"fence:{{{key}}}", survives_loss=True, stays=False),
+    Numbering("per key", fence_counter("per-key"), survives_loss=False),
+    Numbering("per shard", fence_counter("per-shard", LIFE), survives_loss=True),
+    Numbering("per key, expiring", fence_counter("expiring", LIFE), survives_loss=True),
 )
 
 
 async def take(pipe: Pipe, numbering: Numbering, key: str, *, ttl_ms: int = 60_000) -> int:
-    """One acquisition; the fence, or 0 when the lock is held."""
-    words = ("EVAL", numbering.script, 2, key, numbering.counter_of(key), "owner", ttl_ms, COUNTER_TTL_MS)
-    return int(await pipe.ask(*words))
+    """Take a lock that is free; the fence."""
+    return int(await pipe.ask("EVAL", numbering.counter.acquire.source, *numbering.words(key, ttl_ms)))
 
 
 async def take_many(pipe: Pipe, numbering: Numbering, keys: int, *, ttl_ms: int) -> float:
     """Lock so many keys, each once; returns how many per second. `keys` is a multiple of a batch."""
-    digest = (await pipe.ask("SCRIPT", "LOAD", numbering.script)).decode()
     # Made beforehand: what is measured is the server.
-    batches = [
-        b"".join(
-            command("EVALSHA", digest, 2, key, numbering.counter_of(key), "owner", ttl_ms, COUNTER_TTL_MS)
-            for key in _names(start)
-        )
-        for start in range(0, keys, BATCH)
-    ]
+    batches = list(await requests(pipe, numbering, keys, ttl_ms=ttl_ms))
     began = time.perf_counter()
     await pipe.send(iter(batches), BATCH)
     return keys / (time.perf_counter() - began)
+
+
+async def requests(pipe: Pipe, numbering: Numbering, keys: int, *, ttl_ms: int) -> Iterator[bytes]:
+    """The requests of so many locks, in batches."""
+    digest = (await pipe.ask("SCRIPT", "LOAD", numbering.counter.acquire.source)).decode()
+    return (
+        b"".join(command("EVALSHA", digest, *numbering.words(key, ttl_ms)) for key in _names(start))
+        for start in range(0, keys, BATCH)
+    )
 
 
 def _names(start: int) -> Iterator[str]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 
 from harness.experiments.fence_depth import schedules
 from harness.experiments.fence_depth.schedules import SetScene, open_set_scene
 from harness.judge.statistics import wilson
 from harness.lab import Lab, Plan
-from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer
+from harness.lab.guarded_store import Kind
+from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, about, answer
 from harness.lab.registry import experiment
 from harness.lab.shared_set import RESOURCE_FENCE, Mode
 
@@ -28,6 +30,12 @@ _EXPECTED: Mapping[tuple[Mode, str], str] = {
     ("writes only", _RANDOM): LOSES,
 }
 """The rest keeps every update."""
+
+_GUARDED: Mapping[Kind, Sequence[Mode]] = {
+    "postgres row": ("none", "writes only", "every operation"),
+    "s3 object": ("none", "writes only"),
+}
+"""What the guards of stores can compare: S3 cannot note a read."""
 
 
 @experiment(
@@ -54,6 +62,11 @@ async def run(lab: Lab) -> ExperimentResult:
             expected = _EXPECTED.get((mode, schedule), KEEPS)
             run_one = partial(_case, lab, mode, schedule, play, expected)
             plans.append(Plan(f"{mode}, {schedule}", expected, run_one))
+    for kind, modes in _GUARDED.items():
+        for mode, schedule in product(modes, (_OLDER, _YOUNGER)):
+            expected = _EXPECTED.get((mode, schedule), KEEPS)
+            run_one = partial(_case, lab, mode, schedule, schedule_of[schedule], expected, kind)
+            plans.append(Plan(f"{kind}: {mode}, {schedule}", expected, run_one))
     cases = await lab.cases(plans)
     lab.picture(*(f"{mode}, {_OLDER}" for mode in ("writes only", "every operation")))
     return ExperimentResult(
@@ -61,13 +74,16 @@ async def run(lab: Lab) -> ExperimentResult:
     )
 
 
-async def _case(lab: Lab, mode: Mode, schedule: str, play: Schedule, expected: str) -> Case:
+async def _case(
+    lab: Lab, mode: Mode, schedule: str, play: Schedule, expected: str, kind: Kind | None = None
+) -> Case:
     """Count what was lost, and let the checkers look at the log as well."""
-    async with open_set_scene(lab, f"{mode}, {schedule}", mode, ttl=TTL) as stage:
+    name = f"{mode}, {schedule}" if kind is None else f"{kind}: {mode}, {schedule}"
+    async with open_set_scene(lab, name, mode, ttl=TTL, kind=kind) as stage:
         await play(stage)
         acknowledged, missing = stage.acknowledged, await stage.lost()
     told = f"lost: {', '.join(missing)}" if missing else "nothing acknowledged was lost"
-    judged = await stage.scene.judged(subtitle=told, mode=mode, fence=RESOURCE_FENCE[mode])
+    judged = await stage.scene.judged(subtitle=told, mode=mode, fence=RESOURCE_FENCE[mode], store=kind)
     facts: dict[str, Fact] = {
         "schedule": schedule,
         "acknowledged": len(acknowledged),
@@ -75,7 +91,7 @@ async def _case(lab: Lab, mode: Mode, schedule: str, play: Schedule, expected: s
         "share, 95 %": _share(missing, acknowledged) if len(acknowledged) > 2 else None,
         "refused (409)": sum(holder.refused for holder in stage.holders),
         "conflicts (412)": sum(holder.conflicts for holder in stage.holders),
-        "the log looks": judged.verdict,
+        "the log looks": judged.verdict if kind is None else None,
     }
     return Case(
         name=stage.scene.name,
@@ -118,6 +134,12 @@ def conclude(cases: Sequence[Case]) -> str:
             "holder that was displaced may still write, if it reads again, which is why the checkers of "
             "the lock find fault with its log.",
             of("check-and-set"),
+        ),
+        Conclusion(
+            "The guards of a Postgres row and an S3 object are no different: with writes alone guarded both "
+            "lose the same update, and a row whose read was guarded in its transaction keeps it. S3 cannot "
+            "note a read.",
+            about(cases, *_GUARDED),
         ),
         "The random schedule is one of ours; how much it loses depends on how long holders pause, that it "
         "loses at all does not.",

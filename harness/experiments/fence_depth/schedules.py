@@ -3,12 +3,14 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import asyncdlock
 from asyncdlock import LockClient
 from harness.lab import Lab, Scene
-from harness.lab.shared_set import RESOURCE_FENCE, Mode, SetHolder, SharedSet
+from harness.lab.guarded_store import Kind, open_guarded_store
+from harness.lab.resource_view import ResourceView
+from harness.lab.shared_set import RESOURCE_FENCE, Mode, SetHolder, SetStore, SharedSet
 
 OLDER_FENCE = 33
 """The numbers of Kleppmann's example: 33 is overtaken by 34."""
@@ -48,11 +50,22 @@ class SetScene:
 
 
 @asynccontextmanager
-async def open_set_scene(lab: Lab, name: str, mode: Mode, *, ttl: float) -> AsyncIterator[SetScene]:
+async def open_set_scene(
+    lab: Lab, name: str, mode: Mode, *, ttl: float, kind: Kind | None = None
+) -> AsyncIterator[SetScene]:
+    """On a resource, or on a store of that `kind` behind its guard."""
     server = await lab.lock_server("redis")
-    resource = await lab.resource(RESOURCE_FENCE[mode])
-    async with asyncdlock.connect(server.url) as client:
-        yield SetScene(lab.scene(name, resource, ttl=ttl), client, SharedSet(resource, mode))
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(asyncdlock.connect(server.url))
+        resource: ResourceView | None = None
+        values: SetStore
+        if kind is None:
+            values = resource = await lab.resource(RESOURCE_FENCE[mode])
+        else:
+            assert mode != "check-and-set"  # a guard compares fences, not versions
+            store = await lab.store(kind)
+            values = await stack.enter_async_context(open_guarded_store(kind, store, mode))
+        yield SetScene(lab.scene(name, resource, ttl=ttl), client, SharedSet(values, mode))
 
 
 async def older_writes_first(stage: SetScene) -> None:

@@ -7,14 +7,14 @@ from itertools import cycle, islice
 
 import aiohttp
 
-from harness.experiments.storm.plan import RunPlan, plan_run
-from harness.experiments.storm.rig import open_rig
+from harness.experiments.storm.plan import PROCESSES, RunPlan, plan_run
 from harness.experiments.storm.single import Result, run_once
 from harness.judge.checkers import worst
 from harness.judge.statistics import rule_of_three
 from harness.lab import Lab
 from harness.lab.outcome import FAILED, SKIPPED, Case, ExperimentResult, Fact
 from harness.lab.registry import experiment
+from harness.lab.rig import open_rig
 from harness.lab.track import NeverHappened
 from harness.servers.catalogue import SHARED
 from harness.servers.errors import ServerError, ServerMissing
@@ -105,7 +105,7 @@ async def _all_runs(lab: Lab, plans: Sequence[RunPlan], *, controls: int) -> _Ru
     backend = plans[0].backend
     runs_of = _Runs(backend)
     try:
-        async with open_rig(backend, await lab.forkserver(), lab.folder) as rig:
+        async with open_rig(backend, await lab.forkserver(), lab.folder, processes=PROCESSES) as rig:
             for number, plan in enumerate(plans, 1):
                 result = await run_once(rig, plan)
                 runs_of.results.append(result)

@@ -7,22 +7,10 @@ which is why a run that failed may have to be repeated a few times until it fail
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
+from harness.lab.nemesis import Kind, PlannedFault
 from harness.servers.catalogue import INSTALLATIONS, SHARED
-
-Kind = Literal[
-    "client frozen",
-    "client killed",
-    "lock server frozen",
-    "lock server crashed",
-    "lock link cut",
-    "lock link slow",
-    "resource frozen",
-    "resource crashed",
-    "resource link cut",
-    "resource link slow",
-]
 
 GROUPS: tuple[tuple[Kind, ...], ...] = (
     ("client frozen", "client frozen", "client killed"),
@@ -39,22 +27,6 @@ CONTENDERS = 2
 
 _LENGTH = 6.0  # of the load, in TTLs; longer if a fault is
 _LONGEST_FAULT = 2.5  # in TTLs
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedFault:
-    kind: Kind
-    at: float
-    """Seconds after the load began."""
-    seconds: float
-    """How long it lasts; a crashed server is started again sooner, a slow link is late by a part of it."""
-    process: int
-    """Whose: for faults of a client or of its links."""
-    nodes: tuple[int, ...]
-    """Which lock servers: for faults of theirs."""
-    ways: tuple[str, ...] = ("to server", "to client")
-    lose: bool = False
-    """A cut link loses what is sent meanwhile; otherwise that arrives late."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.experiments.storm.load import load
-from harness.experiments.storm.nemesis import Nemesis
 from harness.experiments.storm.plan import CONTENDERS, PROCESSES, RunPlan
-from harness.experiments.storm.rig import Rig
 from harness.faults import FaultJournal
 from harness.judge.checkers import Verdict, worst
 from harness.lab.event import Event, Heard
+from harness.lab.nemesis import Nemesis
 from harness.lab.participant import Participant
+from harness.lab.rig import Rig
 from harness.lab.shared_set import Mode, SharedSet
 from harness.lab.story import two_writers
 from harness.lab.track import Track
@@ -109,7 +109,9 @@ async def run_once(rig: Rig, plan: RunPlan) -> Result:
             for participant in participants:
                 participant.go()
             nemesis = Nemesis(rig, participants, recording.journal)
-            await asyncio.gather(nemesis.carry_out(plan.faults), asyncio.sleep(plan.seconds - plan.ttl))
+            await asyncio.gather(
+                nemesis.carry_out([fault] for fault in plan.faults), asyncio.sleep(plan.seconds - plan.ttl)
+            )
             await asyncio.sleep(plan.ttl)  # so that the consequences of the last fault are part of the run
             await _stopped(participants)
     finally:

@@ -9,12 +9,14 @@ than the server needs to read it.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 
 from harness.lab.scale.pipe import Pipe, command, info, open_pipe
 
 BATCH = 1000
 _LIMIT_KEYS = 100_000
+_PARTS = 4
 # A prime above every number of keys: `a * i + b` modulo it visits each key once, in no apparent order.
 _PRIME = 4_294_967_291
 MOST_KEYS = 1_000_000_000
@@ -49,7 +51,7 @@ class Filled:
     seconds: float
     per_s: float
     raw_limit_per_s: float
-    """What the same server takes of the same commands when nothing has to be made up."""
+    """What the same server took of the same commands, made beforehand, while it was being filled."""
     commands: int
     used_memory: int
     """Of the server, after."""
@@ -77,29 +79,44 @@ async def fill(
     :raises UsageError: the server cannot be reached or refuses.
     """
     per_key = 2 if fences else 1
+    seconds, absent = 0.0, 0
+    limits: list[float] = []
     async with open_pipe(url) as pipe:
-        limit = await _raw_limit(pipe, keys, ttl, fences)
+        for start, stop in _parts(keys):
+            limits.append(await _raw_limit(pipe, keys, ttl, fences))
+            began = time.perf_counter()
+            absent += await pipe.send(
+                _batches(Keys(seed), start, stop, ttl, fences),
+                BATCH * per_key,
+                lambda batches: progress(batches * BATCH),
+            )
+            seconds += time.perf_counter() - began
         began = time.perf_counter()
-        absent = await pipe.send(
-            _batches(Keys(seed), keys, ttl, fences),
-            BATCH * per_key,
-            lambda batches: progress(batches * BATCH),
-        )
         rest = keys % BATCH
         if rest:
             last = _batch(Keys(seed), keys - rest, keys, ttl, fences)
             absent += await pipe.send(iter([last]), rest * per_key)
             progress(rest)
         finished = time.perf_counter()
-        seconds = finished - began
+        seconds += finished - began
         memory = int(info(await pipe.ask("INFO", "memory"))["used_memory"])
-        # Before and after: a limit that was measured in an unlucky moment is none.
-        limit = max(limit, await _raw_limit(pipe, keys, ttl, fences))
+        limits.append(await _raw_limit(pipe, keys, ttl, fences))
+    limit = len(limits) / sum(1 / one for one in limits)
     return Filled(keys, keys - absent, seconds, keys / seconds, limit, keys * per_key, memory, finished)
 
 
+def _parts(keys: int) -> Iterator[tuple[int, int]]:
+    """The whole batches in a few parts: what the server takes of raw commands is looked at between them."""
+    bounds = [keys // BATCH * part // _PARTS * BATCH for part in range(_PARTS + 1)]
+    return pairwise(bounds)
+
+
 async def _raw_limit(pipe: Pipe, keys: int, ttl: float, fences: bool) -> float:
-    """Keys per second of the same commands on other new keys, made beforehand; they are removed again."""
+    """Keys per second of the same commands on other new keys, made beforehand; they are removed again.
+
+    A server that holds millions of keys takes fewer than one that holds none: what bounds a fill is what the
+    server takes while it is being filled.
+    """
     count = min(keys, _LIMIT_KEYS) // BATCH or 1
     names = [list(range(start, start + BATCH)) for start in range(_PRIME, _PRIME + count * BATCH, BATCH)]
     batches = [_render(numbers, numbers, ttl, fences) for numbers in names]
@@ -115,9 +132,9 @@ def _removal(numbers: list[int]) -> bytes:
     return b"".join(command("DEL", name, f"fence:{{{name}}}") for name in names)
 
 
-def _batches(keys: Keys, count: int, ttl: float, fences: bool) -> Iterator[bytes]:
-    for start in range(0, count - count % BATCH, BATCH):
-        yield _batch(keys, start, start + BATCH, ttl, fences)
+def _batches(keys: Keys, start: int, stop: int, ttl: float, fences: bool) -> Iterator[bytes]:
+    for first in range(start, stop, BATCH):
+        yield _batch(keys, first, first + BATCH, ttl, fences)
 
 
 def _batch(keys: Keys, start: int, stop: int, ttl: float, fences: bool) -> bytes:

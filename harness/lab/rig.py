@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.experiments.storm.plan import PROCESSES
 from harness.faults import Link, open_link
 from harness.faults.reach import open_reach
 from harness.lab.participant import Forkserver
@@ -41,6 +40,8 @@ class Access:
 class Rig:
     """One backend: runs follow each other here, while those of other backends go on beside it."""
 
+    url: str
+    """Of the lock server, without links."""
     nodes: Sequence[Server]
     resource: ResourceProcess
     view: ResourceView
@@ -63,8 +64,18 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def open_rig(backend: str, forkserver: Forkserver, folder: Path) -> AsyncIterator[Rig]:
-    """A rig for the length of an `async with`.
+async def open_rig(
+    backend: str,
+    forkserver: Forkserver,
+    folder: Path,
+    *,
+    processes: int,
+    fence: Fence = "on",
+    log: bool = True,
+) -> AsyncIterator[Rig]:
+    """A rig for the length of an `async with`; so many processes can reach its servers.
+
+    Without a `log` the resource keeps nothing of its decisions.
 
     :raises ServerMissing: the backend's server is not installed.
     :raises ServerFailed: it does not start.
@@ -74,14 +85,22 @@ async def open_rig(backend: str, forkserver: Forkserver, folder: Path) -> AsyncI
         # Durable: a counter that is lost is another experiment (`failover`).
         server, resource = await asyncio.gather(
             stack.enter_async_context(installation.start(tuned=True, durable=True)),
-            stack.enter_async_context(spawn()),
+            stack.enter_async_context(spawn(fence=fence, log=log)),
         )
         accesses = []
-        for process in range(PROCESSES):
+        for process in range(processes):
             who = f"process {process}"
             reach = await stack.enter_async_context(open_reach(server.nodes, who=who, url=server.url))
             link = await stack.enter_async_context(open_link(resource.address, name=f"{who} – resource"))
             # Patience with a server that is gone is cut short: a run lasts for a few seconds.
             accesses.append(Access(with_options(reach.url, installation.impatience), reach.links, link))
         client = await stack.enter_async_context(ResourceClient(resource.url))
-        yield Rig(server.nodes, resource, ResourceView(client), accesses, forkserver, folder)
+        yield Rig(
+            with_options(server.url, installation.impatience),
+            server.nodes,
+            resource,
+            ResourceView(client),
+            accesses,
+            forkserver,
+            folder,
+        )

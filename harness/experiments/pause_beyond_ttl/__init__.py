@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import product
 
+from harness.experiments.pause_beyond_ttl.stores import REFUSED, STORED, store_plans
 from harness.faults import Link, Way, frozen_process, open_link, partition
 from harness.lab import FENCES, Lab, Scene
 from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, about, answer, count
@@ -34,7 +35,8 @@ FREEZES: Mapping[str, str] = {
     "Does the lock keep a second writer out?",
     expectation="No, on no backend: with the fence off both workers' writes are accepted and the later "
     "holder's result is overwritten. With the fence on the resource answers 409 to the stale write and "
-    "the value stays intact.",
+    "the value stays intact. Where there is no resource, the guard of a Postgres row or an S3 object "
+    "refuses the stale write.",
 )
 async def run(lab: Lab) -> ExperimentResult:
     plans = []
@@ -44,6 +46,7 @@ async def run(lab: Lab) -> ExperimentResult:
         lab.plan(backend=backend, freeze=freeze, fence=fence, ttl=TTL, pause=PAUSE)
         expected, play = "violated" if fence == "off" else "ok", partial(_duel, lab, backend, freeze)
         plans.append(lab.fenced(f"{backend}, {freeze}", fence, play, ttl=TTL, expected=expected))
+    plans.extend(store_plans(lab, ttl=TTL, pause=PAUSE))
     cases = await lab.cases(plans)
     lab.picture("redis, SIGSTOP, fence off", "redis, SIGSTOP, fence on")
     rejections = await (await lab.resource("on")).counter(STALE_REJECTIONS)
@@ -116,12 +119,15 @@ async def _judged(scene: Scene, *, in_time: bool) -> Case:
 
 def _answer(cases: list[Case], rejections: float) -> str:
     ran = [case for case in cases if not case.skipped]
-    backends = sorted({case.name.partition(",")[0] for case in ran})
     off, on = about(ran, "fence off"), about(ran, "fence on")
+    bare, guarded = about(ran, "guard off"), about(ran, "guard on")
+    backends = sorted({case.name.partition(",")[0] for case in off + on})
     return answer(
         f"On {', '.join(backends) or 'no backend'}: with the fence off, {count(off, 'violated')} cases ended "
         f"with two accepted writers; with the fence on, {count(on, 'ok')} kept B's result. "
-        f"`{STALE_REJECTIONS}` stands at {rejections:.0f}.",
+        f"`{STALE_REJECTIONS}` stands at {rejections:.0f}. On a Postgres row and an S3 object, with no "
+        f"resource between: {count(bare, STORED)} stale writes were stored without the guard, and "
+        f"{count(guarded, REFUSED)} refused with it.",
         Conclusion(
             "No, the lock does not keep it out. A acquired, was frozen, and its lease ran out, as it must "
             "or a dead holder would block everybody for ever; B acquired and wrote; A woke up and "
@@ -139,5 +145,10 @@ def _answer(cases: list[Case], rejections: float) -> str:
             "never frozen, believed rightly that it held the lock when it sent its write, and was overtaken "
             "while the write was on its way.",
             about(off, "late packet"),
+        ),
+        Conclusion(
+            "The guards need no service between: the row's transaction and the condition of the object's PUT "
+            "refused A's write, of the object although A had read the mark before it was frozen.",
+            guarded,
         ),
     )

@@ -1,0 +1,38 @@
+"""Rare paths: a torture that never went there has shown nothing about them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+_EVERYWHERE = (
+    "lost lease noticed",
+    "body ended with its lease",
+    "renewal unknown",
+    "renewal refused",
+    "release by a non-owner",
+    "wait timed out",
+    "cancelled",
+    "call failed, in doubt",
+    "holder killed with the lock in hand",
+    "holder displaced before it wrote",
+    "stale read refused",
+    "stale write refused",
+    "write without an answer",
+    "reconnected",
+    "lock taken away by an accident",
+)
+_REDIS = ("NOSCRIPT answered", "OOM answered", "fence regression repaired")
+_SOME: Mapping[str, Sequence[str]] = {
+    "redis": _REDIS,
+    "redis-queue": (*_REDIS, "step of the server replayed", "replay resumed behind a gap"),
+    "redlock": _REDIS,
+    "postgres": ("fence regression repaired",),
+}
+
+
+def rare_paths(backend: str) -> tuple[str, ...]:
+    """Those that this backend has."""
+    return (*_EVERYWHERE, *_SOME.get(backend, ()))
+
+
+def not_visited(backend: str, visited: Counter[str]) -> list[str]:
+    return [path for path in rare_paths(backend) if not visited[path]]

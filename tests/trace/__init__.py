@@ -1,0 +1,1 @@
+"""What a server did, replayed against the model."""
