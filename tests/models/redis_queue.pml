@@ -77,7 +77,7 @@ mtype phase[SESSIONS] = IDLE;
 byte todo[SESSIONS] = TASKS;
 byte owner[SESSIONS] = NOBODY;                                    /* its claim that the server knows */
 
-byte o_, handed_o, handed_f; bool granted_, in_queue;   /* the scripts' own variables */
+byte o_, handed_o, handed_f, in_queue; bool granted_;   /* the scripts' own variables */
 
 /* grant() of queue_common.lua: the counter first, then the lock */
 inline grant(o) {
@@ -119,7 +119,7 @@ inline leave_queue(o) {
     :: in_queue -> queue ?? eval(o)
     :: !in_queue
     fi;
-    in_queue = false
+    in_queue = 0
 }
 
 /* One script. `to`: whether the reply reaches the session (a late request's connection is gone). */
@@ -146,7 +146,7 @@ inline carry_out(verb, o, f, to) {
             :: !in_queue -> queue ! o
             :: in_queue                                             /* ZADD NX: it keeps its place */
             fi;
-            in_queue = false;
+            in_queue = 0;
             spoke[SESSION(o)] = true;
             if :: to -> reply[SESSION(o)] ! JOINED, 0, handed_o, handed_f :: else -> skip fi
         fi
@@ -162,7 +162,7 @@ inline carry_out(verb, o, f, to) {
         :: to && (in_queue || handed_o == o) -> reply[SESSION(o)] ! WAITS, 0, handed_o, handed_f
         :: to && !in_queue && handed_o != o -> reply[SESSION(o)] ! GONE, 0, handed_o, handed_f
         fi;
-        in_queue = false
+        in_queue = 0
     :: verb == RELEASE || verb == GIVE_BACK ->                      /* queue_release.lua, with ARGV[7] for GIVE_BACK */
         if
 #ifdef BUG_RELEASE_ANY

@@ -39,7 +39,7 @@ def check(model: str, *defines: str, live: str = "") -> Checked:
     with tempfile.TemporaryDirectory(prefix="spin-") as folder:
         _run(["spin", "-a", *settings, source], folder)
         kind = ["-DNFAIR=4"] if live else ["-DSAFETY"]
-        _run(["gcc", "-w", "-O2", "-DCOLLAPSE", *kind, "-o", "pan", "pan.c"], folder)
+        _run(["gcc", "-w", "-O1", "-DCOLLAPSE", *kind, "-o", "pan", "pan.c"], folder)
         said = _run(["./pan", f"-m{_DEPTH}", *(["-a", "-f"] if live else ["-E"])], folder)
         stored = re.search(r"([0-9]+) states, stored", said)
         errors = re.search(r"errors: ([0-9]+)", said)

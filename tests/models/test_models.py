@@ -9,7 +9,7 @@ pytestmark = pytest.mark.skipif(
     reason=f"{' and '.join(spin.missing())} not installed (Debian: spin, gcc)",
 )
 
-QUEUE, LEASE, FENCES = "redis_queue", "lease", "redlock_fences"
+QUEUE, LEASE, FENCES, SHARED = "redis_queue", "lease", "redlock_fences", "shared"
 HAND_OFF = ("TASKS=2", "ATTEMPTS=1")
 TWO_CLAIMS = ("TASKS=1", "ATTEMPTS=2", "RENEWALS=0")
 KILLED = ("TASKS=1", "ATTEMPTS=1", "CUTS=0", "DEATHS=1")
@@ -17,6 +17,12 @@ FORGETFUL = ("TASKS=2", "ATTEMPTS=2", "CUTS=0", "LAPSES=0", "RENEWALS=0", "FORGE
 BOTH_TWICE = ("TASKS=2", "ATTEMPTS=2", "CUTS=0", "RENEWALS=0")
 ONE_EACH = ("TASKS=1", "ATTEMPTS=1", "RENEWALS=0")
 SERVED = "everyone_is_served"
+FOUR = ("WRITERS=2", "READERS=2", "ROUNDS=1", "CUTS=0")
+THREE = ("WRITERS=1", "READERS=2", "ROUNDS=1")
+FORCED = (*THREE, "CUTS=0", "FORCED=1")
+DELETED = (*THREE, "CUTS=0", "DELETED=1")
+BESIDE_READERS = ("WRITERS=1", "READERS=2", "LAPSES=0", "CUTS=0")
+WRITER_SERVED = "writer_is_served"
 
 
 @pytest.mark.parametrize(
@@ -28,6 +34,10 @@ SERVED = "everyone_is_served"
         pytest.param(QUEUE, FORGETFUL, 100_000, id="queue with a server that forgets"),
         pytest.param(LEASE, (), 1_000, id="lease and dead man's switch"),
         pytest.param(FENCES, (), 1_000, id="redlock's fences"),
+        pytest.param(SHARED, FOUR, 100_000, id="two readers and two writers, with a lapse"),
+        pytest.param(SHARED, (*THREE, "CUTS=0", "DEATHS=1"), 100_000, id="readers and a writer, one killed"),
+        pytest.param(SHARED, FORCED, 100_000, id="readers and a writer, one forced off"),
+        pytest.param(SHARED, DELETED, 100_000, id="readers and a writer, with the lock deleted"),
     ],
 )
 def test_every_state_is_visited_and_the_invariants_hold(
@@ -41,6 +51,11 @@ def test_every_state_is_visited_and_the_invariants_hold(
 @pytest.mark.parametrize("lapses", ["LAPSES=0", "LAPSES=1"])
 def test_every_waiter_is_served_in_every_fair_run(lapses: str) -> None:
     checked = spin.check(QUEUE, *ONE_EACH, lapses, live=SERVED)
+    assert checked.violated == "", checked.trace
+
+
+def test_a_writer_is_served_beside_readers_that_come_again_for_ever() -> None:
+    checked = spin.check(SHARED, *BESIDE_READERS, live=WRITER_SERVED)
     assert checked.violated == "", checked.trace
 
 
@@ -60,6 +75,12 @@ def test_every_waiter_is_served_in_every_fair_run(lapses: str) -> None:
         (LEASE, (), "BUG_NO_SWITCH", "ended_in_time"),
         (FENCES, (), "BUG_NO_WRITE_BACK", "fences_rise"),
         (FENCES, (), "FORGETS=1", "fences_rise"),
+        (SHARED, FOUR, "BUG_LAST_AND_FIRST", "writer_alone"),
+        (SHARED, FOUR, "BUG_SILENT_LEAVE", "readers_together"),
+        (SHARED, FOUR, "BUG_READERS_WITHOUT_FENCE", "fences_ordered"),
+        (SHARED, DELETED, "BUG_OLD_HOLDERS", "unbroken"),
+        (SHARED, FOUR, "BUG_NO_GUARD", "resource_forward"),
+        (SHARED, FOUR, "TWO_READERS", "readers_apart"),
     ],
 )
 def test_a_bug_that_is_put_back_breaks_its_invariant(
@@ -70,8 +91,17 @@ def test_a_bug_that_is_put_back_breaks_its_invariant(
     assert f"{broken} = 0" in checked.trace, "the trace leads to the violation"
 
 
-@pytest.mark.parametrize(("lapses", "bug"), [("LAPSES=0", "BUG_NO_LOOK"), ("LAPSES=1", "BUG_NO_REJOIN")])
-def test_a_bug_that_is_put_back_leaves_a_waiter_waiting(lapses: str, bug: str) -> None:
-    checked = spin.check(QUEUE, *ONE_EACH, lapses, bug, live=SERVED)
-    assert checked.violated == SERVED
+@pytest.mark.parametrize(
+    ("model", "size", "bug", "served"),
+    [
+        (QUEUE, (*ONE_EACH, "LAPSES=0"), "BUG_NO_LOOK", SERVED),
+        (QUEUE, (*ONE_EACH, "LAPSES=1"), "BUG_NO_REJOIN", SERVED),
+        (SHARED, BESIDE_READERS, "BUG_BARGE", WRITER_SERVED),
+    ],
+)
+def test_a_bug_that_is_put_back_leaves_a_waiter_waiting(
+    model: str, size: tuple[str, ...], bug: str, served: str
+) -> None:
+    checked = spin.check(model, *size, bug, live=served)
+    assert checked.violated == served
     assert "START OF CYCLE" in checked.trace
