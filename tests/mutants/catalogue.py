@@ -1,5 +1,12 @@
 """All planted bugs."""
 
-from tests.mutants import client, guards, judges, quorums, redis
+from tests.mutants import client, guards, judges, kinds, quorums, redis
 
-MUTANTS = [*client.MUTANTS, *redis.MUTANTS, *quorums.MUTANTS, *guards.MUTANTS, *judges.MUTANTS]
+MUTANTS = [
+    *client.MUTANTS,
+    *kinds.MUTANTS,
+    *redis.MUTANTS,
+    *quorums.MUTANTS,
+    *guards.MUTANTS,
+    *judges.MUTANTS,
+]

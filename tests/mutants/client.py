@@ -50,7 +50,7 @@ MUTANTS = [
         _OF_WATCHDOG + "test_lost_ends_the_lease_at_once",
     ),
     Mutant(
-        "holding: a late yes arms the switch of a lost lease anew",
+        "holding: a late yes moves the end of a lost lease",
         _HOLDING,
         "if self.state is not HELD or expires_at <= self.expires_at:",
         "if expires_at <= self.expires_at:",
@@ -165,9 +165,23 @@ MUTANTS = [
     Mutant(
         "client: a task that was cancelled before gets a lock",
         _CLIENT,
-        "            await asyncio.sleep(0)\n        metrics = self._metrics",
-        "            pass\n        metrics = self._metrics",
+        "            await asyncio.sleep(0)\n        metrics, grants = self._metrics, self._grants",
+        "            pass\n        metrics, grants = self._metrics, self._grants",
         _OF_HOLD + "test_a_task_that_was_cancelled_before_it_asked_gets_nothing[uvloop-memory]",
+    ),
+    Mutant(
+        "time-outs: a bucket that nothing ends any more is entered",
+        "asyncdlock/_deadlines.py",
+        "            self.same_until = -math.inf\n",
+        "            pass\n",
+        "tests/core/test_deadlines.py::test_a_bucket_that_was_passed_over_is_not_entered_again",
+    ),
+    Mutant(
+        "local queue: a lock that others poll is never left free",
+        "asyncdlock/_local_queue.py",
+        "            await asyncio.sleep(_LEFT_FREE)\n",
+        "            pass\n",
+        "tests/core/test_local_queue.py::test_a_lock_that_others_poll_is_left_free_after_a_whole_turn[uvloop-0.0-True]",
     ),
     Mutant(
         "client: a negative time-out is taken",

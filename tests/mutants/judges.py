@@ -67,15 +67,15 @@ MUTANTS = [
     Mutant(
         "fence order: a fence may go back",
         _CHECKERS + "fence_order.py",
-        "            if earlier.fence != later.fence:  # a fence granted twice is named as that\n",
-        "            if False:\n",
+        "        if earlier.fence != later.fence:  # a fence granted twice is named as that\n",
+        "        if False:\n",
         _GOLDEN,
     ),
     Mutant(
         "holders: two at once pass",
         _CHECKERS + "holders.py",
-        "        if last is not None and start < last[0] and hold.row.owner != last[1].row.owner:\n",
-        "        if False:\n",
+        "        if last is not None and start < last[0]:\n            yield last[1], hold\n",
+        "",
         _DOCTORED,
     ),
     Mutant(
@@ -102,7 +102,7 @@ MUTANTS = [
     Mutant(
         "agreement: a refusal for no reason passes",
         _CHECKERS + "agreement.py",
-        'if decision.outcome == "stale" and decision.seen is not None and decision.token > decision.seen:',
+        "if token > seen or nothing_before:",
         "if False:",
         _GOLDEN,
     ),

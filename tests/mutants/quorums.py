@@ -1,8 +1,9 @@
-"""Bugs in the backends of several servers: Redlock, etcd, ZooKeeper."""
+"""Bugs in the backends of several servers: Redlock, etcd, ZooKeeper; and in that of PostgreSQL."""
 
 from tests.mutants.mutant import Mutant
 
 _REDLOCK, _ETCD, _ZOOKEEPER = (f"asyncdlock/backends/{name}/" for name in ("redlock", "etcd", "zookeeper"))
+_POSTGRES = "asyncdlock/backends/postgres/"
 _OF_REDLOCK = "tests/redlock/"
 _OF_BACKENDS = "tests/backends/"
 
@@ -52,7 +53,7 @@ MUTANTS = [
     Mutant(
         "redlock: a lost vote is kept",
         _REDLOCK + "backend.py",
-        "        await self._ask(_UNDO, requests.release(claim), claim.ttl, claim.owner)\n",
+        "        await self._ask(UNDO, requests.release(claim), claim.ttl, claim.owner)\n",
         "",
         _OF_REDLOCK + "test_majority.py::test_a_lost_vote_is_given_back_on_the_nodes_that_were_won",
     ),
@@ -73,8 +74,8 @@ MUTANTS = [
     Mutant(
         "redlock: a forgotten script costs a vote",
         _REDLOCK + "ballot.py",
-        "elif self.superseded or (error.definite and not isinstance(error, ScriptMissing)):",
-        "elif self.superseded or error.definite:",
+        "again = first is None and (not error.definite or isinstance(error, ScriptMissing))",
+        "again = first is None and not error.definite",
         _OF_REDLOCK + "test_repetition.py::test_a_script_that_a_node_has_forgotten_costs_no_vote",
     ),
     Mutant(
@@ -83,6 +84,14 @@ MUTANTS = [
         "        self._dial_at = time.monotonic() + next(self._pauses)",
         "        self._dial_at = 0.0",
         _OF_REDLOCK + "test_dead_nodes.py::test_a_dead_node_is_not_dialled_for_every_request",
+    ),
+    Mutant(
+        "redlock: own contenders split each other's votes",
+        _REDLOCK + "url.py",
+        'where.ours.get("local_queue", True)',
+        'where.ours.get("local_queue", False)',
+        _OF_REDLOCK
+        + "test_contenders.py::test_own_contenders_are_served_in_order_and_ask_the_nodes_one_at_a_time",
     ),
     Mutant(
         "etcd: a lease counts from its answer",
@@ -116,9 +125,23 @@ MUTANTS = [
     Mutant(
         "etcd: who waited does not look at its own key",
         _ETCD + "queue.py",
-        "            now = await self._look(place, now.revision)\n",
-        "            now = Position(now.revision, None, now.read_at)\n",
+        "            now = await (self._look_at_own if holder_left else self._look)(place, now.revision)\n",
+        "            now = Position(now.revision, (), now.read_at)\n",
         _OF_BACKENDS + "test_etcd_loss.py::test_a_waiter_whose_lease_expired_does_not_get_the_lock_by_it",
+    ),
+    Mutant(
+        "etcd: whom a release tells does not look at its own key",
+        _ETCD + "queue.py",
+        "        there = bool(own) and own[0].create_revision == revision\n",
+        "        there = True\n",
+        _OF_BACKENDS + "test_etcd_lock.py::test_whom_a_release_tells_has_its_place_still",
+    ),
+    Mutant(
+        "etcd: a request that was cut off is taken for one that was not sent",
+        _ETCD + "transport/sender.py",
+        "                stream.said = ends\n",
+        "                stream.said = False\n",
+        _OF_BACKENDS + "test_etcd_http2.py::test_a_connection_that_is_cut_leaves_the_outcome_open",
     ),
     Mutant(
         "etcd: a release deletes without comparing",
@@ -178,6 +201,29 @@ MUTANTS = [
         "            else:\n                self._register.give_up(place)\n        return in_use",
         "        return in_use",
         _OF_BACKENDS + "test_etcd_lock.py::test_a_lock_that_nobody_renews_ends_although_its_lease_lives_on",
+    ),
+    Mutant(
+        "etcd: what queues behind requests that nobody answers is sent all the same",
+        _ETCD + "transactions.py",
+        "            self._fail_queued(queued, error)\n        except",
+        "        except",
+        _OF_BACKENDS + "test_etcd_cluster.py::test_requests_behind_those_that_nobody_answers_fail_with_them",
+    ),
+    Mutant(
+        "postgres: each place of a dead process costs a lease",
+        _POSTGRES + "schema.sql",
+        "    IF releaser IS NULL THEN\n",
+        "    IF false THEN\n",
+        _OF_BACKENDS
+        + "test_postgres_faults.py::test_a_process_that_died_with_its_server_costs_the_others_one_lease[0]",
+    ),
+    Mutant(
+        "postgres: a time from before the clock was set back is believed",
+        _POSTGRES + "schema.sql",
+        "    IF waiter.spoke_at > moment + waiter.patience THEN\n",
+        "    IF false THEN\n",
+        _OF_BACKENDS
+        + "test_postgres_faults.py::test_a_clock_that_was_set_back_keeps_no_frozen_process_alive",
     ),
     Mutant(
         "zookeeper: a node that is gone is first",

@@ -6,6 +6,7 @@ _HERE = "asyncdlock/backends/redis/"
 _SCRIPTS = _HERE + "scripts/"
 _ON_REDIS = "tests/faults/test_redis_server.py::"
 _QUEUE = "tests/redis_queue/"
+_COUNTERS = "tests/backends/test_fence_counters.py::"
 
 MUTANTS = [
     Mutant(
@@ -16,15 +17,15 @@ MUTANTS = [
         _ON_REDIS + "test_a_grant_that_is_taken_again_lasts_its_whole_ttl",
     ),
     Mutant(
-        "acquire.lua: a counter that fails leaves the lock behind",
-        _SCRIPTS + "acquire.lua",
+        "acquire_count.lua: a counter that fails leaves the lock behind",
+        _SCRIPTS + "acquire_count.lua",
         "  redis.call('DEL', KEYS[1])\n",
         "",
         _ON_REDIS + "test_a_counter_that_is_none_leaves_no_lock_behind",
     ),
     Mutant(
-        "acquire.lua: fences past 2^53 are rounded",
-        _SCRIPTS + "acquire.lua",
+        "acquire_count.lua: fences past 2^53 are rounded",
+        _SCRIPTS + "acquire_count.lua",
         "if fence > 9007199254740991 then",
         "if false then",
         "tests/contract/test_fences.py::test_fences_stay_exact_beyond_two_to_the_53[uvloop-redis-9007199254740992]",
@@ -44,10 +45,10 @@ MUTANTS = [
         _ON_REDIS + "test_a_renewal_extends_no_lock_of_another",
     ),
     Mutant(
-        "raise_fence.lua: compares digits of different lengths",
-        _SCRIPTS + "raise_fence.lua",
-        "if #current < #floor or (#current == #floor and current < floor) then",
-        "if current < floor then",
+        "below.lua: compares digits of different lengths",
+        _SCRIPTS + "below.lua",
+        "return #one < #other or (#one == #other and one < other)",
+        "return one < other",
         _ON_REDIS + "test_a_counter_is_raised_as_a_number_and_never_lowered",
     ),
     Mutant(
@@ -59,17 +60,53 @@ MUTANTS = [
     ),
     Mutant(
         "queue: the lock before its fence",
-        _SCRIPTS + "queue_common.lua",
-        "  local fence = redis.call('INCRBY', FENCE, fences)\n  redis.call('SET', LOCK, owner, 'PX', ttl)\n",
-        "  redis.call('SET', LOCK, owner, 'PX', ttl)\n  local fence = redis.call('INCRBY', FENCE, fences)\n",
+        _SCRIPTS + "grant.lua",
+        "  local fence = redis.call('INCRBY', KEYS[2], fences)\n",
+        "  redis.call('SET', KEYS[1], owner, 'PX', ttl)\n"
+        "  local fence = redis.call('INCRBY', KEYS[2], fences)\n",
         _QUEUE + "test_fences.py::test_a_counter_that_is_no_number_is_reported_and_takes_no_lock",
     ),
     Mutant(
         "queue: a block of fences is not reserved",
-        _SCRIPTS + "queue_common.lua",
-        "redis.call('INCRBY', FENCE, fences)",
-        "redis.call('INCRBY', FENCE, 1)",
+        _SCRIPTS + "grant.lua",
+        "redis.call('INCRBY', KEYS[2], fences)",
+        "redis.call('INCRBY', KEYS[2], 1)",
         _QUEUE + "test_handoff.py::test_other_processes_wait_for_at_most_so_many_handoffs",
+    ),
+    Mutant(
+        "expiring fences: begin at one again",
+        _SCRIPTS + "expiring.lua",
+        "  if fence - fences < now then",
+        "  if false then",
+        _COUNTERS + "test_a_lost_counter_begins_above_all_that_it_gave[redis-expiring]",
+    ),
+    Mutant(
+        "expiring fences: forgotten while they are ahead of the clock",
+        _SCRIPTS + "expiring.lua",
+        "string.format('%.0f', fence / 1000 + LIFE + ttl)",
+        "string.format('%.0f', clock() / 1000 + LIFE + ttl)",
+        _COUNTERS + "test_a_counter_expires_only_when_the_clock_is_above_it[redis]",
+    ),
+    Mutant(
+        "fences by shard: begin at one again",
+        _SCRIPTS + "per_shard.lua",
+        "string.format('%.0f', time[1] * 1000000 + time[2])",
+        "'0'",
+        _COUNTERS + "test_a_lost_counter_begins_above_all_that_it_gave[redis-queue-per-shard]",
+    ),
+    Mutant(
+        "fences by shard: what the key was given otherwise is passed over",
+        _SCRIPTS + "per_shard.lua",
+        "  lift(last)",
+        "  --",
+        _COUNTERS + "test_from_a_counter_for_each_key_fences_go_on_upwards[redis-per-shard]",
+    ),
+    Mutant(
+        "fences that expire: a renewal does not extend them",
+        _SCRIPTS + "outlast.lua",
+        "if left >= 0 and left < ttl + LIFE then",
+        "if false then",
+        _COUNTERS + "test_a_counter_outlasts_every_renewal[redis-queue-False-expiring]",
     ),
     Mutant(
         "queue: a silent process gets the lock",

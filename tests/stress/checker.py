@@ -1,7 +1,7 @@
 """Judges the events of a stress run: overlap, order of fences, idle gaps, stuck waits."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
@@ -27,15 +27,22 @@ class _Attempt:
 class Verdict:
     """What was seen, and every promise that was broken, in words."""
 
+    gap_bound: float
     grants: int = 0
     broken: list[str] = field(default_factory=list)
     longest_gap: float = 0.0
     """The longest time for which a lock was free while somebody waited for it."""
 
 
-def check(events: Iterable[Event], *, gap_bound: float) -> Verdict:
-    """Judge all events of a run. `gap_bound`: how long a contended lock may stay free, in seconds."""
-    verdict = Verdict()
+def check(
+    events: Iterable[Event], *, gap_bound: float, standstills: Sequence[tuple[float, float]] = ()
+) -> Verdict:
+    """Judge all events of a run.
+
+    `gap_bound`: how long a contended lock may stay free, in seconds. `standstills`: from when until when the
+    whole machine stood still, which is no gap of the lock's.
+    """
+    verdict = Verdict(gap_bound)
     by_key: dict[str, list[_Attempt]] = defaultdict(list)
     for attempt in _attempts(events, verdict).values():
         by_key[attempt.key].append(attempt)
@@ -43,7 +50,7 @@ def check(events: Iterable[Event], *, gap_bound: float) -> Verdict:
         holds = sorted((one for one in attempts if one.starts is not None), key=_start)
         verdict.grants += len(holds)
         _check_holds(key, holds, verdict)
-        _check_gaps(key, holds, attempts, verdict, gap_bound)
+        _check_gaps(key, holds, attempts, verdict, standstills)
     del verdict.broken[_MOST_FINDINGS:]
     return verdict
 
@@ -100,24 +107,34 @@ def _check_holds(key: str, holds: list[_Attempt], verdict: Verdict) -> None:
 
 
 def _check_gaps(
-    key: str, holds: list[_Attempt], attempts: list[_Attempt], verdict: Verdict, bound: float
+    key: str,
+    holds: list[_Attempt],
+    attempts: list[_Attempt],
+    verdict: Verdict,
+    standstills: Sequence[tuple[float, float]],
 ) -> None:
+    bound = verdict.gap_bound
     waits = sorted((one.waited_from, one.waited_until) for one in attempts if one.waited_until is not None)
-    ends = _start(holds[0]) if holds else 0.0
-    for one in holds:
-        if _start(one) - ends > verdict.longest_gap:
-            idle = _waited_within(ends, _start(one), waits)
+    ends = min(one.waited_from for one in attempts)
+    # Free to the end of the run: somebody may have waited until it gave up.
+    until = max((until for _, until in waits), default=ends)
+    for one in [*holds, None]:
+        starts = until if one is None else _start(one)
+        if starts - ends > verdict.longest_gap:
+            idle = _covered(ends, starts, waits) - _covered(ends, starts, standstills)
             verdict.longest_gap = max(verdict.longest_gap, idle)
             if idle > bound:
+                before = "the end" if one is None else f"fence {one.fence}"
                 verdict.broken.append(
-                    f"{key}: free for {idle:.1f} s before fence {one.fence} though somebody waited; "
+                    f"{key}: free for {idle:.1f} s before {before} though somebody waited; "
                     f"the bound is {bound:.1f} s"
                 )
-        ends = max(ends, one.ends)
+        if one is not None:
+            ends = max(ends, one.ends)
 
 
-def _waited_within(start: float, end: float, waits: list[tuple[float, float]]) -> float:
-    """For how long of this time at least one attempt waited."""
+def _covered(start: float, end: float, waits: Sequence[tuple[float, float]]) -> float:
+    """For how long of this time at least one of these, which are sorted, was under way."""
     total, covered = 0.0, start
     for since, until in waits:
         if since >= end:

@@ -53,5 +53,24 @@ def test_a_free_lock_that_nobody_gets_before_its_waiter_gives_up() -> None:
     assert len(broken(hold("a", 1, 2, 1), waiting, hold("c", 9, 10, 2))) == 1
 
 
+def test_a_machine_that_stood_still_is_no_gap() -> None:
+    lives = [*hold("a", 1, 2, 1), *hold("b", 9, 10, 2, waited=8.0)]
+    assert check(lives, gap_bound=1.0, standstills=[(2.5, 8.5)]).broken == []
+    assert len(check(lives, gap_bound=1.0, standstills=[(2.5, 5.0)]).broken) == 1
+
+
+def test_a_free_lock_that_nobody_gets_until_the_end() -> None:
+    waiting = [Event(3, "wait", "b", "k"), Event(8, "over", "b", "k")]
+    assert len(broken(hold("a", 1, 2, 1), waiting)) == 1
+
+
+def test_a_lock_that_nobody_ever_gets() -> None:
+    assert len(broken([Event(3, "wait", "b", "k"), Event(8, "over", "b", "k")])) == 1
+
+
+def test_a_lock_that_takes_long_to_be_had_at_first() -> None:
+    assert len(broken(hold("a", 9, 10, 1, waited=8.0))) == 1
+
+
 def test_a_stuck_wait() -> None:
     assert broken([Event(1, "wait", "a", "k"), Event(99, "stuck", "a", "k", why="<Task>")])
