@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 import psutil
 
 from bench.figures import Figures, figures
+from bench.subjects import SUBJECTS
 from bench.work import Tally, Work
 from harness.servers import RedisNode
 
@@ -118,18 +119,22 @@ async def run_in_process(job: Work, *subjects: str) -> Tally:
 
     :raises RuntimeError: it failed; carries what it said.
     """
+    return await tally_of(
+        [sys.executable, "-m", "bench.worker", json.dumps(asdict(job)), *subjects], job.subject
+    )
+
+
+async def tally_of(command: Sequence[str], subject: str) -> Tally:
+    """What the process says that does the work.
+
+    :raises RuntimeError: it failed; carries what it said.
+    """
     child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "bench.worker",
-        json.dumps(asdict(job)),
-        *subjects,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     out, err = await child.communicate()
     if child.returncode:
-        raise RuntimeError(f"{job.subject}: {err.decode()[-2000:]}")
+        raise RuntimeError(f"{subject}: {err.decode()[-2000:]}")
     return Tally(**json.loads(out))
 
 
@@ -140,16 +145,4 @@ async def _outer_commands(server: RedisNode) -> int:
 
 def runnable(names: Sequence[str]) -> list[str]:
     """Those of the subjects whose libraries are installed."""
-    needs = {
-        "coredis Lock": "coredis",
-        "pottery AIORedlock": "pottery",
-        "python-redis-lock (threads)": "redis_lock",
-    }
-    found = []
-    for name in names:
-        try:
-            __import__(needs.get(name, "redis"))
-        except ImportError:
-            continue
-        found.append(name)
-    return found
+    return [name for name in names if SUBJECTS[name].installed()]

@@ -6,8 +6,10 @@ from typing import Any
 import grpc
 from aetcd import rpc
 
+from bench import go_subject
 from bench.etcd_lock_service import LockService
-from bench.subjects import LEASE, Lock, Ours, PeerLock, Subject
+from bench.subject import LEASE, Lock, PeerLock, Subject
+from bench.subjects import Ours
 
 
 class Etcd(Ours):
@@ -16,15 +18,26 @@ class Etcd(Ours):
 
 
 class HandOff(Etcd):
-    name = "asyncdlock, local_handoffs=16"
-    query = "?local_handoffs=16"
+    name = "asyncdlock, local_handoffs=1000"
+    query = "?local_handoffs=1000"
 
 
 class PredecessorWatches(Etcd):
     """Go's recipe: every contender has its place in the server's queue and watches the one in front."""
 
-    name = "predecessor watches (Go's recipe)"
+    name = "asyncdlock, local_queue=off"
     query = "?local_queue=off"
+
+
+class Library(Etcd):
+    name = "asyncdlock, transport=grpc"
+    query = "?transport=grpc"
+
+
+class Go(Subject):
+    """Go's own client; `bench.go_subject` runs it. A session for all own keys, or one each for a hot key."""
+
+    name = go_subject.NAME
 
 
 class LeaseEach(Subject):
@@ -129,13 +142,25 @@ def _address(url: str) -> str:
     return url.removeprefix("etcd://")
 
 
+ALONE: tuple[type[Subject], ...] = (Etcd, Library, Go)
 ON_OWN_KEYS: tuple[type[Subject], ...] = (
     Etcd,
     HandOff,
     PredecessorWatches,
+    Library,
+    Go,
     SharedLease,
     LeaseEach,
     Aetcd,
     ServerSide,
 )
-ON_A_HOT_KEY: tuple[type[Subject], ...] = (Etcd, HandOff, PredecessorWatches, Aetcd, ServerSide)
+ON_A_HOT_KEY: tuple[type[Subject], ...] = (
+    Etcd,
+    HandOff,
+    PredecessorWatches,
+    Library,
+    Go,
+    Aetcd,
+    ServerSide,
+)
+OVER_PROCESSES: tuple[type[Subject], ...] = (Etcd, HandOff, PredecessorWatches, Library, Go)

@@ -15,7 +15,8 @@ import uvloop
 
 import asyncdlock
 from bench.etcd_lock_service import LockService
-from bench.subjects import Lock, OurLock, PeerLock
+from bench.subject import Lock, PeerLock
+from bench.subjects import OurLock
 from harness import servers
 from harness.servers.etcd_cluster import EtcdFlavour
 

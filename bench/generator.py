@@ -49,6 +49,7 @@ async def arrivals(rate: int, seconds: float, folder: Path, *, history: bool) ->
             recorder.record(Row(number, 0, contender, "idle", due, dispatched=now() - start))
 
     runner = Runner(idle, lambda number, due, outcome: None, contenders=1000, observe_lag=lags.append)
+    recorder.between = runner.keep_up
     gc.collect()
     gc.freeze()
     folding = asyncio.create_task(recorder.keep_up())

@@ -16,15 +16,12 @@ from typing import Any
 
 import redis
 import uvloop
-from redis_rw_lock import RWLock
-from redis_semaphore import Semaphore
-from self_limiters import Semaphore as LimiterSemaphore
 
 import asyncdlock
 from bench.peers import say
 from bench.save import add_output, show
+from bench.surroundings import describe, in_words
 from harness import servers
-from harness.report import environment
 
 _AT_A_TIME = 16
 _PERMITS = 4
@@ -79,6 +76,8 @@ async def our_readers(url: str, seconds: float) -> int:
 
 class _Reader(AbstractContextManager[None]):
     def __init__(self, url: str) -> None:
+        from redis_rw_lock import RWLock  # of the bench extra, as the others below
+
         self._lock = RWLock(redis.Redis.from_url(url), "rw", RWLock.READ, expire=60)
 
     def __enter__(self) -> None:
@@ -103,7 +102,9 @@ async def our_permits(url: str, seconds: float) -> int:
 
 
 async def limiter_permits(url: str, seconds: float) -> int:
-    pool = LimiterSemaphore(name="limiter", capacity=_PERMITS, max_sleep=60, redis_url=url)
+    from self_limiters import Semaphore
+
+    pool = Semaphore(name="limiter", capacity=_PERMITS, max_sleep=60, redis_url=url)
 
     async def cycle() -> None:
         async with pool:
@@ -113,6 +114,8 @@ async def limiter_permits(url: str, seconds: float) -> int:
 
 
 async def redis_semaphore_permits(url: str, seconds: float) -> int:
+    from redis_semaphore import Semaphore
+
     return await _in_threads(
         lambda: Semaphore(redis.Redis.from_url(url), count=_PERMITS, namespace="sem", blocking=True), seconds
     )
@@ -130,6 +133,7 @@ WORKLOADS: Mapping[str, Mapping[str, Subject]] = {
 
 async def compare(rounds: int, seconds: float) -> dict[str, Any]:
     """Holds per second of every subject; a round of one is followed by a round of the next."""
+    where = describe()
     measured: dict[str, dict[str, list[float]]] = {name: {} for name in WORKLOADS}
     async with servers.redis() as node:
         for number in range(rounds):
@@ -140,7 +144,7 @@ async def compare(rounds: int, seconds: float) -> dict[str, Any]:
                     measured[workload].setdefault(name, []).append(holds / seconds)
     return {
         "command": " ".join(["python -m bench.kinds", *sys.argv[1:]]),
-        "environment": environment.describe(),
+        "environment": where,
         "rounds": rounds,
         "seconds_per_round": seconds,
         "holds_per_s": {
@@ -154,7 +158,7 @@ def markdown(outcome: Mapping[str, Any]) -> Iterator[str]:
     yield "# Shared locks and semaphores on Redis"
     yield ""
     rounds = f"medians of {outcome['rounds']} rounds of {outcome['seconds_per_round']:g} s"
-    yield f"`{outcome['command']}`: {rounds}."
+    yield f"`{outcome['command']}`: {rounds}, interleaved. {in_words(outcome['environment'])}"
     for workload, subjects in outcome["holds_per_s"].items():
         yield from ("", f"## {workload}", "", "| | holds/s | asyncdlock is |", "|---|---|---|")
         for name, rate in sorted(subjects.items(), key=lambda item: -item[1]):

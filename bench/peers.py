@@ -13,9 +13,10 @@ from typing import Any
 
 from bench.contest import ONE_CORE, TWO_CORES, WORKLOADS, Placement, Workload, compete, runnable
 from bench.figures import Figures, medians
+from bench.peer_subjects import PEERS
 from bench.results import markdown, write
 from bench.save import add_output, folder_for
-from bench.subjects import OURS, PEERS, Raw
+from bench.subjects import OURS, Raw
 from bench.surroundings import describe
 from harness import servers
 
@@ -60,8 +61,8 @@ async def contest(
 
 
 def _subjects(workload: Workload, names: list[str]) -> list[str]:
-    """Who does this work: the raw limit knows no waiting."""
-    return names if workload.hot else [*names, Raw.name]
+    """Who does this work: the raw limit writes ahead, which neither a queue nor a lone task can."""
+    return names if workload.hot or workload.contenders == 1 else [*names, Raw.name]
 
 
 def _estimate(

@@ -4,7 +4,8 @@ from typing import Any
 
 import asyncpg
 
-from bench.subjects import Lock, Ours, Subject
+from bench.subject import Lock, Subject
+from bench.subjects import Ours
 
 CONTENDERS = 200
 

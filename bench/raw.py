@@ -6,6 +6,7 @@ the replies are no errors: what is left is Redis, the kernel and the parser.
 
 import asyncio
 import time
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import hiredis
@@ -13,7 +14,7 @@ import hiredis
 from asyncdlock.backends.redis import requests
 from asyncdlock.backends.redis.stream import pack
 from asyncdlock.types import Claim, owners
-from bench.subjects import LEASE
+from bench.subject import LEASE
 
 
 class RawConnection(asyncio.Protocol):
@@ -34,14 +35,22 @@ class RawConnection(asyncio.Protocol):
 
     async def cycles(self, keys: int, seconds: float) -> tuple[int, float]:
         """Acquire and release `keys` locks over and over; (cycles done, seconds taken)."""
+        return await self.cycles_on([self], keys, seconds)
+
+    @staticmethod
+    async def cycles_on(
+        connections: Sequence["RawConnection"], keys: int, seconds: float
+    ) -> tuple[int, float]:
+        """The same on several servers at once, each of which does all of it."""
         names = [f"raw:{number}" for number in range(keys)]
         claims = [Claim(name, owner, LEASE) for name, owner in zip(names, owners(), strict=False)]
         acquires = b"".join(requests.acquire(claim, 1) for claim in claims)
         releases = b"".join(requests.release(claim) for claim in claims)
         done, started = 0, time.perf_counter()
         while time.perf_counter() - started < seconds:
-            await self._exchange(acquires, keys)
-            await self._exchange(releases, keys)
+            for batch in (acquires, releases):
+                sent = [connection._exchange(batch, keys) for connection in connections]
+                await (sent[0] if len(sent) == 1 else asyncio.gather(*sent))
             done += keys
         return done, time.perf_counter() - started
 

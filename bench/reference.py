@@ -12,7 +12,7 @@ from typing import Any
 from bench.contest import run_in_process
 from bench.figures import Figures, figures, medians
 from bench.save import add_output, show
-from bench.subjects import Subject
+from bench.subject import Subject
 from bench.surroundings import describe, in_words
 from bench.work import Work
 from harness.servers.catalogue import Started

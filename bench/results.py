@@ -1,5 +1,6 @@
 """Writes the outcome of a contest: JSON with every figure, a table to read, a chart."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,9 @@ _COLUMNS = (
 _PANEL, _NAMES, _BAR, _ROW, _TITLE = 560, 230, 240, 20, 40
 _STYLE = (
     "text{font:11px system-ui,sans-serif;fill:#1b1f24}.t{font-size:14px;font-weight:600}.w{font-weight:600}"
-    ".ground{fill:#fff}.ours{fill:#2a6fdb}.other{fill:#b0b0b0}"
-    "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.ground{fill:#0d1117}.other{fill:#6e7681}}"
+    ".ground{fill:#fff}.ours{fill:#2a6fdb}.other{fill:#b0b0b0}.tick{stroke:#d0d7de}.n{fill:#656d76}"
+    "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.ground{fill:#0d1117}.ours{fill:#4d8df0}"
+    ".other{fill:#6e7681}.tick{stroke:#30363d}.n{fill:#8d96a0}}"
 )
 
 
@@ -81,21 +83,40 @@ def _draw(outcome: Mapping[str, Any], path: Path) -> None:
     """Sections per second by subject, one panel per workload, on a logarithmic scale."""
     place, workloads = next(iter(outcome["figures"].items()))
     where = f"{place}; {outcome['environment']['server']}"
-    parts = [text(16, 24, f"Critical sections per second, on a logarithmic scale ({where})", "t")]
-    tops = [_TITLE, _TITLE]
+    parts = [text(16, 24, f"Critical sections per second, on one logarithmic scale ({where})", "t")]
+    rates = [max(one["sections_per_s"], 1.0) for subjects in workloads.values() for one in subjects.values()]
+    lowest, highest = (round(math.log10(bound) + by) for bound, by in ((min(rates), -0.5), (max(rates), 0.5)))
+    top = next_top = _TITLE
     for number, (work, subjects) in enumerate(workloads.items()):
         column = number % 2
-        parts += _panel(work, subjects, _PANEL * column, tops[column])
-        tops[column] += _ROW * (len(subjects) + 2)
-    size = f"{2 * _PANEL} {max(tops)}"
+        if column == 0:
+            top = next_top
+        parts += _panel(work, subjects, _PANEL * column, top, range(lowest, highest + 1))
+        next_top = max(next_top, top + _ROW * (len(subjects) + 3))
+    size = f"{2 * _PANEL} {next_top}"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" role="img"><style>{_STYLE}</style>'
     path.write_text(f'{head}<rect class="ground" width="100%" height="100%"/>{"".join(parts)}</svg>\n')
 
 
-def _panel(work: str, subjects: Table, left: float, top: float) -> list[str]:
+def _short(number: int) -> str:
+    for unit, size in (("M", 10**6), ("k", 10**3)):
+        if number >= size:
+            return f"{number // size}{unit}"
+    return str(number)
+
+
+def _panel(work: str, subjects: Table, left: float, top: float, powers: range) -> list[str]:
+    """The bars of a workload; `powers` of ten are the ticks of the scale that all panels share."""
     rates = {name: figures["sections_per_s"] for name, figures in subjects.items()}
-    length = Scale(min(rates.values()) / 3, max(rates.values()), 0, _BAR, log=True)
+    length = Scale(10 ** powers[0], 10 ** powers[-1], 0, _BAR, log=True)
     parts = [text(left + _NAMES, top + 14, work, "w")]
+    bottom = top + _ROW * (len(rates) + 1)
+    for power in powers:
+        x = left + _NAMES + length(10**power)
+        parts += [
+            f'<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{top + _ROW}" y2="{bottom}"/>',
+            text(x, bottom + 12, _short(10**power), "n", "middle"),
+        ]
     for row, (name, rate) in enumerate(sorted(rates.items(), key=lambda item: -item[1]), 1):
         y, width = top + _ROW * row, length(rate)
         kind = "ours" if name.startswith("asyncdlock") else "other"

@@ -7,7 +7,8 @@ from array import array
 from collections.abc import MutableSequence
 from dataclasses import dataclass, field
 
-from bench.subjects import SUBJECTS, Blocking, Raw, Subject
+from bench.subject import Blocking, Subject
+from bench.subjects import SUBJECTS, Raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ def _in_threads(subject: Blocking, work: Work) -> Tally:
 
 
 async def _raw(subject: Raw, work: Work) -> Tally:
+    await subject.warm_up(work.contenders)
     cpu = time.process_time()
     done, seconds = await subject.cycles(work.contenders, work.seconds)
     each = [done // work.contenders] * work.contenders

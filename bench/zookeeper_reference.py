@@ -5,7 +5,7 @@ fresh server. Writes bench/results/zookeeper.json and zookeeper.md, in about two
 """
 
 from bench.reference import Reference
-from bench.zookeeper_subjects import ALL, Kazoo
+from bench.zookeeper_subjects import HandOff, Kazoo, ZooKeeper
 from harness import servers
 
 if __name__ == "__main__":
@@ -13,7 +13,7 @@ if __name__ == "__main__":
         name="zookeeper",
         title="ZooKeeper: ours and kazoo's Lock",
         server=servers.zookeeper,
-        subjects=ALL,
+        subjects=(ZooKeeper, HandOff, Kazoo),
         peer=Kazoo,
         packages=("kazoo",),
         contenders=50,

@@ -1,11 +1,20 @@
-"""What is measured on ZooKeeper: our backend, and kazoo's Lock in threads."""
+"""What is measured on ZooKeeper: our backend, kazoo's Lock in threads, and the server's own rate."""
 
+import asyncio
+import contextlib
+import time
 from typing import Any
+from urllib.parse import urlsplit
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import LockTimeout
+from kazoo.exceptions import LockTimeout, NodeExistsError
+from kazoo.protocol.serialization import Create, Create2, Delete
+from kazoo.security import OPEN_ACL_UNSAFE
 
-from bench.subjects import LEASE, Blocking, BlockingLock, Ours, Subject
+from asyncdlock.backends.zookeeper.session import Ensemble, Session
+from asyncdlock.backends.zookeeper.wire import Tally
+from bench.subject import LEASE, Blocking, BlockingLock, Subject
+from bench.subjects import Ours, Raw
 
 
 class ZooKeeper(Ours):
@@ -43,4 +52,43 @@ class _KazooLock:
         self._lock.release()
 
 
-ALL: tuple[type[Subject], ...] = (ZooKeeper, HandOff, Kazoo)
+class Writes(Raw):
+    """The limit: what a section writes and reads, the delete of one together with the create of the next."""
+
+    name = "the server's own rate"
+
+    async def open(self) -> None:
+        where = urlsplit(self.url)
+        ensemble = Ensemble(hosts=[(where.hostname or "", where.port or 2181)], connect_timeout=5.0)
+        self._wire = await Session(ensemble, LEASE, Tally()).wire()
+
+    async def warm_up(self, keys: int) -> None:
+        await self.cycles(keys, _WARM_UP)
+
+    async def cycles(self, keys: int, seconds: float) -> tuple[int, float]:
+        wire = self._wire
+        done = 0
+
+        async def repeat(number: int, end: float) -> None:
+            nonlocal done
+            parent = f"/raw-{number}"
+            create = Create2(f"{parent}/x-", b"owner", OPEN_ACL_UNSAFE, _EPHEMERAL)
+            with contextlib.suppress(NodeExistsError):
+                await wire.send(Create(parent, b"", OPEN_ACL_UNSAFE, 0))
+            node = (await wire.send(create))[0]
+            while time.perf_counter() < end:
+                deleted, created, queue = wire.send(Delete(node, -1)), wire.send(create), wire.list(parent)
+                node = (await created)[0]
+                await queue
+                await deleted
+                done += 1
+
+        began = time.perf_counter()
+        await asyncio.gather(*(repeat(number, began + seconds) for number in range(keys)))
+        return done, time.perf_counter() - began
+
+
+_EPHEMERAL = 3  # and sequential
+_WARM_UP = 1.0  # as the others have
+
+ALL: tuple[type[Subject], ...] = (ZooKeeper, HandOff, Kazoo, Writes)
