@@ -7,7 +7,7 @@ import nox
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.error_on_missing_interpreters = False
 
-QUICKSTART = Path(__file__).parent / "examples" / "quickstart.py"
+CI = Path(__file__).parent / ".ci"
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 
 
@@ -31,6 +31,15 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The README's test command; arguments go to pytest."""
     session.install("-e", ".[dev]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session(python="3.11")
+def oldest(session: nox.Session) -> None:
+    """The suite with the oldest versions that pyproject.toml admits; `tests` takes the newest."""
+    pins = Path(session.create_tmp(), "oldest.txt")
+    pins.write_text(session.run("python", str(CI / "oldest.py"), silent=True) or "", "utf-8")
+    session.install("--constraint", str(pins), "-e", ".[dev]")
     session.run("pytest", *session.posargs)
 
 
@@ -70,10 +79,6 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS)
 def wheel(session: nox.Session) -> None:
-    """The built wheel by itself: imported and used from an empty folder."""
-    session.install("build")
-    folder = session.create_tmp()
-    session.run("python", "-m", "build", "--wheel", "--outdir", folder)
-    session.install(*map(str, Path(folder).glob("*.whl")))
-    session.chdir(folder)
-    session.run("python", str(QUICKSTART))
+    """What a user installs, by itself and with each extra by itself, in clean environments of this Python."""
+    session.install("build", "twine", "uv")
+    session.run("bash", str(CI / "wheels"), "--each", "python", external=True)

@@ -1,14 +1,15 @@
 """Fixtures for every test: real servers, two event loops, and no task left behind.
 
 Event loops. Async tests under tests/{core,contract,cancellation,kinds,load,history,live,report} run twice: on
-uvloop, and on plain asyncio in debug mode. All others run on uvloop alone. `--loop uvloop|asyncio-debug|both`
-decides for all tests alike. With ASYNCDLOCK_TASKS=eager every task runs at once until its first wait, as
-programs on Python 3.12 and later may have it (`asyncio.eager_task_factory`).
+uvloop, and on plain asyncio in debug mode; behind PgBouncer, and all others, on uvloop alone. `--loop
+uvloop|asyncio-debug|both` decides for all tests alike. With ASYNCDLOCK_TASKS=eager every task runs at once
+until its first wait, as programs on Python 3.12 and later may have it (`asyncio.eager_task_factory`).
 
 Servers. `redis_url` and its siblings are shared by the whole session: use keys of your own.
 `redis_server` and its siblings are one test's own: kill, freeze and restart them. Whatever else a test
 needs it starts itself, `async with servers.redis(...)`. A test whose server is not installed is
-skipped, and the reason says how to get it; with ASYNCDLOCK_REQUIRE_SERVERS=1 it fails instead.
+skipped, and the reason says how to get it; the end of the run sums that up (tests/untested.py). With
+ASYNCDLOCK_REQUIRE_SERVERS=1 it fails instead.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 from harness import servers
 from harness.servers.catalogue import INSTALLATIONS, LockServer
+from tests.untested import pytest_terminal_summary as pytest_terminal_summary
 
 S = TypeVar("S")
 
@@ -104,6 +106,19 @@ def pytest_asyncio_loop_factories(
     folder = item.path.relative_to(_HERE).parts[0]
     choice = config.getoption("--loop") or ("both" if folder in _ON_BOTH_LOOPS else "uvloop")
     return LOOPS if choice == "both" else {choice: LOOPS[choice]}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """PgBouncer is one more server for the client of `postgres`, which meets both event loops without it."""
+    if config.getoption("--loop"):
+        return
+    kept: list[pytest.Item] = []
+    spared: list[pytest.Item] = []
+    for item in items:
+        twice = "asyncio-debug" in item.name and "pgbouncer" in item.name
+        (spared if twice else kept).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=spared)
 
 
 @pytest.fixture(autouse=True)

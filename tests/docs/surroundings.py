@@ -78,6 +78,7 @@ def crunch(): time.sleep(6)  # longer than the TTL
         "async def run_the_scheduler(fence):\n    assert fence > 0\n" + _LEAVES,
         "raise AssertionError('nobody was elected')\n",
     ),
+    Surroundings("docs/leadership.md", "locks.observe", "", _LEAVES),
     Surroundings(
         "docs/once.md",
         'every="1h"',
@@ -127,6 +128,53 @@ await client.aclose()
 """
         + _RESOURCE_ENDS
         + AT_THE_END,
+    ),
+    Surroundings(
+        "docs/tutorials/fastapi.md",
+        "Depends(",
+        "",
+        """
+import httpx
+async with asyncdlock.connect("redis-queue://localhost") as app.state.locks:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://app") as client:
+        assert (await client.post("/reports/q3")).status_code == 200
+        async with app.state.locks.hold("report:q3"):
+            assert (await client.post("/reports/q3")).status_code == 409
+"""
+        + AT_THE_END,
+    ),
+    Surroundings(
+        "docs/tutorials/fastapi.md",
+        "lifespan",
+        "",
+        """
+async with lifespan(app):
+    await (await app.state.locks.acquire("report:q3")).release()
+"""
+        + AT_THE_END,
+    ),
+    Surroundings(
+        "docs/tutorials/celery-or-taskiq.md",
+        "Celery(",
+        "",
+        """
+assert bill.apply(args=["7"]).get()["fence"] > 0
+locks.close()
+""",
+        usual="",
+    ),
+    Surroundings(
+        "docs/tutorials/celery-or-taskiq.md",
+        "InMemoryBroker",
+        "",
+        """
+await broker.startup()
+billed = await (await bill.kiq("7")).wait_result(timeout=30)
+assert billed.return_value["fence"] > 0
+await broker.shutdown()
+await locks.aclose()
+""",
+        usual="",
     ),
     Surroundings("docs/index.md", "render", "async def render(): await asyncio.sleep(0)\n"),
     Surroundings(
