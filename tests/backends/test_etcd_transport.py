@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from aetcd import rpc
 
 from asyncdlock.backends.etcd import EtcdBackend, from_url
+from asyncdlock.backends.etcd.transport.library import LibraryChannel
 from asyncdlock.errors import BackendUnavailable
 from asyncdlock.types import LeaseState
 from harness.servers import EtcdCluster
@@ -64,3 +66,21 @@ async def test_a_request_whose_answer_never_came_may_have_happened_one_that_was_
         assert never.value.definite
         proxy.refusing = False
         await backend.aclose()
+
+
+async def test_the_librarys_own_tasks_are_known_and_end_with_the_client(
+    shared_etcd: EtcdCluster, key: str
+) -> None:
+    before = asyncio.all_tasks()
+    channel = LibraryChannel(shared_etcd[0].address, None)
+    watch = channel.stream_stream(
+        "/etcdserverpb.Watch/Watch",
+        request_serializer=rpc.WatchRequest.SerializeToString,
+        response_deserializer=rpc.WatchResponse.FromString,
+    )
+    talk = watch((), lambda message: None)
+    await asyncio.sleep(0.05)  # the library's tasks have started others
+    assert asyncio.all_tasks() - before == channel.ending != set()
+    talk.cancel()
+    await channel.close()
+    assert asyncio.all_tasks() == before

@@ -7,8 +7,10 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -44,7 +46,7 @@ async def test_a_storm_on_each_backend_loses_nothing_while_the_fence_is_on(tmp_p
     assert all(row["stale_accepted"] == row["lost_updates"] == 0 for row in rows)
     assert outcome.figures["upper_bound_95"] == pytest.approx(3 / len(rows))
     for row in rows:  # what is left of a run leads the checkers to the same verdict
-        checks = run_checks(load_run(tmp_path / f"run-{row['seed']}"))
+        checks = run_checks(load_run(tmp_path / row["folder"]))
         assert verdict_of(checks) == row["verdict"]
 
 
@@ -133,10 +135,35 @@ def test_a_failed_run_names_its_seed_and_the_command_that_repeats_it() -> None:
     assert any("lost" in finding for finding in case.findings)
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "kept"),
+    [
+        (["ok"], ("ok", 0)),
+        (["unknown", "ok"], ("ok", 1)),
+        (["unknown", "violated", "ok"], ("violated", 1)),
+        (["unknown"] * 4, ("unknown", 2)),
+    ],
+)
+async def test_a_run_that_shows_nothing_is_repeated_and_counted(
+    verdicts: list[str], kept: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coming = iter(verdicts)
+
+    async def by_the_list(rig: object, plan: RunPlan, attempt: int) -> Result:
+        return replace(_result(plan, next(coming)), attempt=attempt)
+
+    monkeypatch.setattr(storm_module, "run_once", by_the_list)
+    result = await storm_module._judged_run(cast(Rig, None), plan_run(1))
+    assert (result.verdict, result.attempt) == kept
+    assert storm_module._facts([result])["showed nothing before"] == kept[1]
+
+
 def _result(plan: RunPlan, verdict: str) -> Result:
     return Result(
         plan=plan,
         fence="on",
+        attempt=0,
+        folder=f"run-{plan.seed}",
         verdict=verdict,  # type: ignore[arg-type]
         findings=[] if verdict == "ok" else ["lost: 1.2"],
         faults=["client killed"],

@@ -49,6 +49,44 @@ def no_promise_outlasts_its_grant(run: Run) -> None:
             row.valid_until = row.granted
 
 
+def _overstay(run: Run, *, promised: int) -> None:
+    """Nobody looks at its lease: all write 100 ms after a promise of so many milliseconds has ended."""
+    for number, row in enumerate(run.rows):
+        if row.granted is not None:
+            run.hold(number, 2 * TTL_MS * number)
+            row.valid_until = row.granted + promised * MS
+            late = (promised + 100) * MS
+            for name in ("write_sent", "write_done", "releasing", "released"):
+                setattr(row, name, getattr(row, name) + late)
+            run.decision(number).started += late
+            run.decision(number).decided += late
+    run.in_order()
+
+
+@ok
+def nobody_looks_at_its_lease(run: Run) -> None:
+    _overstay(run, promised=TTL_MS * 9 // 10)
+
+
+@unknown("holders", "less than half a TTL")
+def nobody_looks_at_a_lease_of_no_length(run: Run) -> None:
+    _overstay(run, promised=TTL_MS * 4 // 10)
+
+
+@unknown("holders", "outlived")
+def nobody_looks_at_a_lease_of_unknown_length(run: Run) -> None:
+    _overstay(run, promised=TTL_MS * 9 // 10)
+    del run.config["ttl"]
+
+
+@violated("holders", "broke its promise")
+def one_of_those_who_overstay_was_not_alone(run: Run) -> None:
+    _overstay(run, promised=TTL_MS * 9 // 10)
+    second = run.rows[1]
+    second.intended = second.dispatched = second.called = 840 * MS
+    second.granted, second.valid_until = 850 * MS, 1750 * MS
+
+
 @unknown("holders", "nothing tells until when")
 def an_accident_that_excuses_all_but_one(run: Run) -> None:
     _displace(run)

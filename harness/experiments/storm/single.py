@@ -33,6 +33,10 @@ _MODES: Mapping[Fence, Mode] = {"on": "every operation", "writes": "writes only"
 class Result:
     plan: RunPlan
     fence: Fence
+    attempt: int
+    """How many runs by the same plan went before, because they showed nothing."""
+    folder: str
+    """Where the run's files are, in the experiment's folder."""
     verdict: Verdict
     findings: Sequence[str]
     faults: Sequence[str]
@@ -88,14 +92,16 @@ class _RunTracks:
         return heard
 
 
-async def run_once(rig: Rig, plan: RunPlan) -> Result:
-    """Load and faults, then the verdict; leaves the rig as it found it.
+async def run_once(rig: Rig, plan: RunPlan, attempt: int = 0) -> Result:
+    """Load and faults, then the verdict; leaves the rig as it found it. Each attempt has a key of its own.
 
     :raises ServerFailed: a server does not start again after its fault.
     :raises NeverHappened, TimeoutError: a process of the load does not start.
     """
     began = time.monotonic()
     name = f"run-{plan.seed}" if rig.fence == "on" else f"run-{plan.seed}-fence-{rig.fence}"
+    if attempt:
+        name += f"-again-{attempt}"
     recording = _RunTracks(f"storm:{name}", FaultJournal(now()))
     after = rig.view.logged
     try:
@@ -132,6 +138,8 @@ async def run_once(rig: Rig, plan: RunPlan) -> Result:
     return Result(
         plan=plan,
         fence=rig.fence,
+        attempt=attempt,
+        folder=name,
         verdict=worst([judged.verdict, kept]),
         findings=[
             *(f"acknowledged, and not in the set at the end: update {element}" for element in missing),

@@ -10,6 +10,7 @@ of different processes are compared within the bounds of their clocks.
 
 An accident that took the lock from whoever held it ends the hold as well, where the history says so.
 Where most holds were promised nothing that lasted, two at once would not be noticed, and nothing is shown.
+Holders that stay beyond a promise of some length are no such case: while it lasted, two would be noticed.
 
 A lock that fails here may still do no harm, because the resource refuses whoever comes late.
 """
@@ -50,7 +51,7 @@ def holders(evidence: Evidence) -> CheckResult:
         grants = [row for row in everybody if not row.shared]
         holds, freed = _claimed(evidence, key, grants)
         excused += freed
-        outlived += sum(map(_wrote_too_late, holds))
+        outlived += sum(_relied_on_nothing(hold, evidence.ttl) for hold in holds)
         granted += len(grants)
         judged += len(holds)
         proven = set()
@@ -84,8 +85,8 @@ def holders(evidence: Evidence) -> CheckResult:
         findings.unseen("{:,} holds of which nothing tells until when they were valid", granted - judged)
     if outlived > granted / 2:
         findings.unknown(
-            "{:,} of {:,} holders outlived what they had been promised before they wrote: "
-            "nothing tells whether they were alone",
+            "{:,} of {:,} holders outlived what they had been promised before they wrote, and that was less "
+            "than half a TTL: nothing tells whether they were alone",
             *(outlived, granted),
         )
     if apart:
@@ -113,10 +114,12 @@ def _claimed(evidence: Evidence, key: str, rows: Iterable[Row]) -> tuple[list[Ho
     return holds, sum(kept.get(hold.row.id) != hold.end for hold in claimed)
 
 
-def _wrote_too_late(hold: Hold) -> bool:
-    """Whether a holder that nobody froze wrote when it no longer had the lock's promise."""
+def _relied_on_nothing(hold: Hold, ttl: int | None) -> bool:
+    """Whether a holder that nobody froze wrote after a promise that was over as soon as it was given."""
     sent = hold.row.write_sent
-    return sent is not None and sent > hold.end and not hold.row.paused
+    if sent is None or sent <= hold.end or hold.row.paused:
+        return False
+    return ttl is None or hold.end - hold.start < ttl / 2
 
 
 def _check_across_processes(

@@ -1,9 +1,10 @@
 """gRPC's own library as the transport: `transport=grpc`. Slower, and it does not survive a fork."""
 
 import asyncio
+import contextlib
 import os
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -32,7 +33,7 @@ _NEVER_SENT = (
     "DNS resolution failed",
     "Name resolution",
 )
-_GOODBYE = 0.2
+_GOODBYE = 2.0  # a task that ends at once may be late on a busy machine
 
 
 class _Fork:
@@ -81,6 +82,26 @@ class LibraryChannel:
     def stream_stream(self, path: str, **how: Any) -> "LibraryStreamMethod":
         """As the stubs ask for it."""
         return LibraryStreamMethod(self, self._channel.stream_stream(path, **how))
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note the tasks that the library starts for the stream that is opened within.
+
+        It starts some at once, and one more in the first step of those. The loop takes its turns in order:
+        nothing but these first steps runs between the two looks that are taken later.
+        """
+        loop = asyncio.get_running_loop()
+        before_steps: set[asyncio.Task[Any]] = set()
+        loop.call_soon(lambda: before_steps.update(asyncio.all_tasks(loop)))
+        before = asyncio.all_tasks(loop)
+        yield
+        self._note(asyncio.all_tasks(loop) - before)
+        loop.call_soon(lambda: self._note(asyncio.all_tasks(loop) - before_steps))
+
+    def _note(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        for task in tasks:
+            self.ending.add(task)
+            task.add_done_callback(self.ending.discard)
 
     async def close(self) -> None:
         """Close the connection; calls under way fail."""
@@ -131,11 +152,8 @@ class LibraryConversation:
         self._received = received
         # The library's writer of an earlier stream may live a little longer: this one has its own outbox.
         self._outbox = _Outbox()
-        before = asyncio.all_tasks()
-        self._call = method(aiter(self._outbox), metadata=metadata)
-        for task in asyncio.all_tasks() - before:
-            channel.ending.add(task)
-            task.add_done_callback(channel.ending.discard)
+        with channel.watching():
+            self._call = method(aiter(self._outbox), metadata=metadata)
 
     def say(self, message: Any) -> None:
         self._outbox.put(message)
