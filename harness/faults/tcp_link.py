@@ -76,9 +76,9 @@ class Link:
         """How many connections have come so far."""
 
     @property
-    def connections(self) -> int:
-        """How many are open."""
-        return len(self._pipes)
+    def clients(self) -> int:
+        """How many connections have a client that has not hung up; a server may forget to close its end."""
+        return sum(not pipe.hung_up for pipe in self._pipes)
 
     @property
     def address(self) -> str:
@@ -128,6 +128,11 @@ class Link:
         for pipe in list(self._pipes):
             pipe.break_off()
 
+    def lead_to(self, target: str) -> None:
+        """From now on to another server (`host:port`); the connections of now are reset."""
+        self.target = target
+        self.break_off()
+
     def bytes_seen(self, way: Way) -> int:
         """How many bytes have come so far in this direction, whether they passed or not."""
         return self._lanes[way].bytes_seen
@@ -147,7 +152,7 @@ class Link:
         except OSError:
             writer.transport.abort()
             return
-        pipe = _Tunnel(writer, server_writer)
+        pipe = _Tunnel(reader, writer, server_writer)
         self._pipes.add(pipe)
         self.accepted += 1
         try:
@@ -168,9 +173,17 @@ class Link:
 
 
 class _Tunnel:
-    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, client: asyncio.StreamWriter, server: asyncio.StreamWriter
+    ) -> None:
+        self._from_client = reader
         self._writers = client, server
         self.has_hole = False
+
+    @property
+    def hung_up(self) -> bool:
+        """The client has said all that it will ever say."""
+        return self._from_client.at_eof()
 
     async def carry(
         self,

@@ -25,7 +25,7 @@ async def left_over(rig: Rig, keys: Collection[str] = KEYS) -> list[str]:
 
 
 async def _look(rig: Rig, keys: Collection[str]) -> list[str]:
-    open_still = sum(link.connections for access in rig.accesses for link in access.lock_links)
+    open_still = sum(link.clients for access in rig.accesses for link in access.lock_links)
     found = [f"{open_still} connections to the lock server are still open"] if open_still else []
     try:
         async with asyncdlock.connect(rig.url) as client:

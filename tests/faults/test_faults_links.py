@@ -182,3 +182,27 @@ async def test_a_fault_can_begin_at_an_exact_message(redis_server: servers.Redis
         assert not asked.done()
         link.mend()
         assert await asked == 2
+
+
+async def test_a_client_that_hung_up_is_counted_no_longer_although_its_server_keeps_the_connection() -> None:
+    """ZooKeeper never closes some connections that come while it starts."""
+    heard_the_end = asyncio.Event()
+
+    async def keeps_it(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        heard_the_end.set()
+        kept.append(writer)
+
+    kept: list[asyncio.StreamWriter] = []
+    async with await asyncio.start_server(keeps_it, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with open_link(f"127.0.0.1:{port}") as link:
+            _, client = await asyncio.open_connection("127.0.0.1", link.port)
+            client.write(b"hello")
+            await link.until_more_than(4, Way.TO_SERVER)
+            assert link.clients == 1
+            client.close()
+            await asyncio.wait_for(heard_the_end.wait(), PATIENCE)
+            assert link.clients == 0
+        for writer in kept:
+            writer.close()
