@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, overload
 
 from asyncdlock._hold import give_back
 from asyncdlock._holding import HELD
 from asyncdlock._threaded_client import ThreadedClient, check, take_back, wait_lost
+from asyncdlock.errors import LockError
 from asyncdlock.handle import Handle
 
 
@@ -110,14 +111,11 @@ class BlockingHandle:
         return repr(self._handle)
 
 
-def take(inside: ThreadedClient, asking: Coroutine[Any, Any, Handle]) -> BlockingHandle:
-    """The lock that `asking` waits for."""
-    taken = try_to_take(inside, asking)
-    assert taken is not None, "acquire waits until there is one"
-    return taken
-
-
-def try_to_take(inside: ThreadedClient, asking: Coroutine[Any, Any, Handle | None]) -> BlockingHandle | None:
+@overload
+def take(inside: ThreadedClient, asking: Coroutine[Any, Any, Handle]) -> BlockingHandle: ...
+@overload
+def take(inside: ThreadedClient, asking: Coroutine[Any, Any, Handle | None]) -> BlockingHandle | None: ...
+def take(inside: ThreadedClient, asking: Coroutine[Any, Any, Handle | None]) -> BlockingHandle | None:
     """The lock that `asking` gets, if it gets one. Nothing is left of it when the thread is interrupted."""
     taken = None
     try:
@@ -133,7 +131,7 @@ def try_to_take(inside: ThreadedClient, asking: Coroutine[Any, Any, Handle | Non
 def take_all(
     inside: ThreadedClient, asking: Coroutine[Any, Any, dict[str, Handle]]
 ) -> dict[str, BlockingHandle]:
-    """As `try_to_take`, for several locks at once."""
+    """As `take`, for several locks at once."""
     taken: dict[str, Handle] = {}
     try:
         taken = inside.call(asking, _take_all_back)
@@ -145,23 +143,45 @@ def take_all(
 
 
 @contextmanager
-def body_under(inside: ThreadedClient, *held: BlockingHandle) -> Iterator[None]:
-    """Give all of them back, at the same time, when the body has ended.
+def body_under(inside: ThreadedClient) -> Iterator[dict[str, BlockingHandle]]:
+    """All that the block puts into the dictionary is given back at its end, at the same time.
+
+    So it is when a signal's exception comes anywhere between the grant and the end of the way out.
 
     :raises LockLost: on the way out: one of the leases was lost while the body ran.
     """
-    handles = [each._handle for each in held]
+    held: dict[str, BlockingHandle] = {}
     try:
-        yield
+        try:
+            yield held
+        except BaseException:
+            _give_all_back(inside, held)
+            raise
+        kept = _give_all_back(inside, held)
     except BaseException:
-        inside.call(_give_all_back(handles))
+        for each in held.values():
+            inside.give_up(each._handle)
         raise
-    for handle, kept in zip(handles, inside.call(_give_all_back(handles)), strict=True):
-        if not kept:
-            raise handle._holding.lost_error()
+    for key, each in held.items():
+        if not kept[key]:
+            raise each._handle._holding.lost_error()
 
 
-async def _give_all_back(handles: list[Handle]) -> list[bool]:
+def _give_all_back(inside: ThreadedClient, held: Mapping[str, BlockingHandle]) -> dict[str, bool]:
+    """Which of them were held to the end."""
+    handles = [each._handle for each in held.values()]
+    if not handles:
+        return {}
+    try:
+        kept = inside.call(_together(handles))
+    except LockError:
+        if not inside.closed:
+            raise
+        kept = [not handle._holding.was_lost for handle in handles]
+    return dict(zip(held, kept, strict=True))
+
+
+async def _together(handles: list[Handle]) -> list[bool]:
     return await asyncio.gather(*map(give_back, handles))
 
 

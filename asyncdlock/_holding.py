@@ -121,14 +121,18 @@ class Holding:
         return self.was_lost
 
     def extend(self, expires_at: float) -> None:
-        """Move the deadline: after a confirmed renewal only, and never once it has passed."""
-        if self.state is not HELD or expires_at <= self.expires_at:
-            return
-        if time.monotonic() >= self.expires_at:
-            # Others may have held the lock since, and it came back by a late copy of our own request.
+        """After a confirmed renewal: move the deadline, or lose the lease whose deadline has passed."""
+        if not self.move_deadline(expires_at):
             self.lose(RAN_OUT)
-            return
-        self.expires_at = expires_at
+
+    def move_deadline(self, expires_at: float) -> bool:
+        """After a confirmed renewal only. `False`: it had passed, so the lease is lost. From any thread."""
+        if self.state is HELD and expires_at > self.expires_at:
+            if time.monotonic() >= self.expires_at:
+                # Others may have held the lock since, and it came back by a late copy of our own request.
+                return False
+            self.expires_at = expires_at
+        return True
 
     def lose(self, reason: str) -> None:
         """The lease is gone: tell everybody who waits to know."""

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
+from asyncdlock._holding import RAN_OUT
 from asyncdlock._local_queue import LocalQueue
 from asyncdlock._loop_thread import LoopThread
 from asyncdlock._watchdog import Watchdog
@@ -143,7 +144,8 @@ class _Lease:
         return self._holding.expires_at
 
     def extend(self, expires_at: float) -> None:
-        self._holding.extend(expires_at)
+        if not self._holding.move_deadline(expires_at):
+            self.lose(RAN_OUT)
 
     def lose(self, reason: str) -> None:
         # At once for whoever looks at the clock, though its loop may be blocked; the rest when it runs again.

@@ -37,12 +37,16 @@ class ThreadedClient:
         # Also when the interpreter exits, and then before the thread's own, which was made before it.
         self._finish = weakref.finalize(self, _close, self._thread, self.client)
 
+    @property
+    def closed(self) -> bool:
+        return not self._finish.alive
+
     def call(self, coroutine: Coroutine[Any, Any, T], undo: Callable[[T], object] | None = None) -> T:
         """Wait for `coroutine`.
 
         :raises LockError: the client is closed.
         """
-        if not self._finish.alive:
+        if self.closed:
             coroutine.close()
             raise LockError("this client is closed; connect() again")
         return self._thread.call(coroutine, undo)

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 import asyncdlock._connect
 import asyncdlock.client
-from asyncdlock._blocking_handle import BlockingHandle, body_under, take, take_all, try_to_take
+from asyncdlock._blocking_handle import BlockingHandle, body_under, take, take_all
 from asyncdlock._threaded_client import ThreadedClient, listed
 from asyncdlock.kinds.locked import HANDLE, KeyTemplate
 from asyncdlock.kinds.semaphore import Semaphore
@@ -97,7 +97,7 @@ class BlockingClient:
         asking = self._inside.client.try_acquire(
             key, ttl=ttl, renew=renew, max_hold=max_hold, shared=shared, label=label
         )
-        return try_to_take(self._inside, asking)
+        return take(self._inside, asking)
 
     @contextmanager
     def hold(
@@ -116,11 +116,11 @@ class BlockingClient:
         :raises LockLost: on the way out: the lease was lost while the body ran.
         :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError, LockError: as `acquire` does.
         """
-        handle = self.acquire(
-            key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, shared=shared, label=label
-        )
-        with body_under(self._inside, handle):
-            yield handle
+        with body_under(self._inside) as held:
+            held[key] = self.acquire(
+                key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, shared=shared, label=label
+            )
+            yield held[key]
 
     @contextmanager
     def hold_all(
@@ -144,9 +144,9 @@ class BlockingClient:
         for key in (ordered := in_order(keys)):
             inside.upgrades.refuse(key)
         asking = acquire_all(inside.client, ordered, ttl=ttl, timeout=timeout, max_hold=max_hold)
-        handles = take_all(inside, asking)
-        with body_under(inside, *handles.values()):
-            yield handles
+        with body_under(inside) as held:
+            held |= take_all(inside, asking)
+            yield dict(held)
 
     def semaphore(self, key: str, *, permits: int) -> "BlockingSemaphore":
         """At most `permits` holders of `key` at a time: an object with `acquire`, `try_acquire` and `hold`.
@@ -275,7 +275,7 @@ class BlockingSemaphore:
         :raises ValueError, BackendError, LockError: as in asyncio.
         """
         asking = self._semaphore.try_acquire(ttl=ttl, renew=renew, max_hold=max_hold, label=label)
-        return try_to_take(self._inside, asking)
+        return take(self._inside, asking)
 
     @contextmanager
     def hold(
@@ -292,6 +292,8 @@ class BlockingSemaphore:
         :raises LockLost: on the way out: the permit's lease was lost while the body ran.
         :raises AcquireTimeout, ValueError, QueueFull, BackendError, LockError: as in asyncio.
         """
-        handle = self.acquire(ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label)
-        with body_under(self._inside, handle):
-            yield handle
+        with body_under(self._inside) as held:
+            held[self.key] = self.acquire(
+                ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label
+            )
+            yield held[self.key]

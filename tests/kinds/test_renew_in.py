@@ -3,12 +3,17 @@
 import asyncio
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 
 import asyncdlock
 from asyncdlock._thread_backend import ThreadBackend
+from asyncdlock.backend import Backend
+from asyncdlock.types import Grant, LeaseState
 from harness import servers
 from tests.contract.cases import Case, backends
 from tests.contract.fixtures import Connect, until
@@ -88,6 +93,40 @@ async def test_a_lease_that_is_lost_meanwhile_is_noticed_on_use_and_ends_the_bod
             await forever()
     assert caught.value.key == key
     await until(lambda: threaded._metrics.lost == lost + 1)
+
+
+class ConfirmsTooLate:
+    """Stands before a backend: its answer to a renewal comes when the lease has run out."""
+
+    def __init__(self, inner: Backend, deadline: Callable[[], float]) -> None:
+        self._inner = inner
+        self._deadline = deadline
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        states = await self._inner.renew(grants)
+        while time.monotonic() < self._deadline():
+            time.sleep(0.01)  # the thread does, not the client's loop
+        return states
+
+
+async def test_a_renewal_that_is_confirmed_too_late_is_a_loss_told_in_the_clients_own_loop(
+    redis_url: str, key: str
+) -> None:
+    told: list[tuple[int, str | None]] = []
+    async with asyncdlock.connect(
+        redis_url, renew_in="thread", on_lost=lambda lost: told.append((threading.get_ident(), lost.key))
+    ) as locks:
+        locks._core.watchdog.renew_through(
+            lambda inner: cast(Backend, ConfirmsTooLate(inner, lambda: handle.expires_at))
+        )
+        handle = await locks.acquire(key, ttl=1.0)
+        async with asyncio.timeout(60.0):
+            assert await handle.wait_lost()
+        assert not handle.held
+        assert told == [(threading.get_ident(), key)]
 
 
 @outside_the_loop
