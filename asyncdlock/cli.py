@@ -65,7 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 128 + 2
     except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except Exception as error:
         _complain(f"this is a defect of asyncdlock: {type(error).__name__}: {error}")
@@ -94,7 +93,9 @@ async def _ls(locks: LockClient, args: argparse.Namespace) -> int:
     rows = [("KEY", "HOLDER", "FENCE", "LEASE LEFT", "WAITERS")]
     for info in found:
         holder = _shown(info.label or info.owner) if info.held else "(free)"
-        rows.append((info.key, holder, _shown(info.fence), _seconds(info.lease_left), str(len(info.waiters))))
+        rows.append(
+            (_shown(info.key), holder, _shown(info.fence), _seconds(info.lease_left), str(len(info.waiters)))
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         _print("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
@@ -106,7 +107,7 @@ async def _inspect(locks: LockClient, args: argparse.Namespace) -> int:
     if args.json:
         _print(json.dumps(asdict(info), indent=2))
         return OK
-    _print(f"key         {info.key}")
+    _print(f"key         {_shown(info.key)}")
     if info.held:
         _print(f"holder      {_shown(info.label)}")
         _print(f"owner       {_shown(info.owner)}")
@@ -163,8 +164,19 @@ async def _hold(locks: LockClient, args: argparse.Namespace) -> int:
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    """:raises ValueError: it cannot be written, and nothing will be from now on."""
+    if sys.stdout is None:  # we were started without one
+        return
+    try:
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        # The interpreter flushes once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise ValueError(f"standard output cannot be written: {error.strerror}") from None
 
 
 def _complain(sentence: str) -> int:
@@ -174,7 +186,9 @@ def _complain(sentence: str) -> int:
 
 
 def _shown(value: object) -> str:
-    return "-" if value is None else str(value)
+    """On one line, and without what a terminal obeys: anybody may have chosen a lock's name."""
+    text = "-" if value is None else str(value)
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def _seconds(value: float | None) -> str:

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -83,7 +85,7 @@ def key() -> str:
     return f"k-{uuid.uuid4().hex}"
 
 
-@pytest.fixture(params=["redis-queue", "redis", "redlock", "etcd", "zookeeper"])
+@pytest.fixture(params=["redis-queue", "redis", "redlock", "etcd", "zookeeper", "postgres"])
 def url(request: pytest.FixtureRequest, installed: Callable[[str], LockServer]) -> str:
     return installed(request.param).url
 
@@ -321,6 +323,44 @@ async def test_trouble_is_one_sentence(words: tuple[str, ...], code: int, why: s
     assert (done.code, done.out) == (code, "")
     assert why in done.complaint
     assert "sesame" not in done.err
+
+
+def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What a shell makes of it, with the program as $A."""
+    return subprocess.run(
+        ["sh", "-c", script],
+        env=os.environ | {"A": shlex.join(PROGRAM)} | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def test_an_output_that_cannot_be_written_is_no_defect() -> None:
+    assert shell("$A --url memory:// ls >&-").returncode == cli.OK
+    if Path("/dev/full").exists():
+        done = shell("$A --url memory:// ls >/dev/full")
+        assert (done.returncode, done.stderr) == (
+            cli.TROUBLE,
+            "asyncdlock: standard output cannot be written: No space left on device\n",
+        )
+    done = shell("$A --url memory:// inspect schlüssel", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (cli.OK, r"key         schl\xfcssel"), (
+        done.stderr
+    )
+
+
+async def test_a_lock_s_name_cannot_give_orders_to_the_terminal(queue_url: str, key: str) -> None:
+    name = f"{key}\x1b[2J\nforged  me  1"
+    async with asyncdlock.connect(queue_url) as locks, locks.hold(name, timeout=30.0):
+        listed = await run("ls", "--prefix", key, "--url", queue_url)
+        shown = await run("inspect", name, "--url", queue_url)
+    assert "\x1b" not in listed.out + shown.out
+    assert listed.out.splitlines()[1].startswith(r"\x1b[2J\nforged  me  1 ")
+    assert shown.out.splitlines()[0] == rf"key         {key}\x1b[2J\nforged  me  1"
 
 
 async def test_version_and_help() -> None:
