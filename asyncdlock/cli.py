@@ -28,13 +28,14 @@ Command = Callable[[LockClient, argparse.Namespace], Coroutine[Any, Any, int]]
 
 _AT_ONCE = 50  # locks that `ls` looks at together
 
-_EPILOG = """\
-examples:
-  asyncdlock --url redis-queue://localhost hold nightly-report --timeout 10s -- ./report.sh
-  ASYNCDLOCK_URL=etcd://e1,e2,e3 asyncdlock ls
-  asyncdlock inspect account:42 --json
-  asyncdlock release --force account:42
+_EXAMPLES = {
+    "hold": "asyncdlock --url redis-queue://localhost hold nightly-report --timeout 10s -- ./report.sh",
+    "ls": "ASYNCDLOCK_URL=etcd://e1,e2,e3 asyncdlock ls",
+    "inspect": "asyncdlock inspect account:42 --json",
+    "release": "asyncdlock release --force account:42",
+}
 
+_EXIT_CODES = """\
 exit codes:
   0    done
   1    release: nobody held the lock
@@ -236,6 +237,10 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return words, []
 
 
+def _examples(*commands: str) -> str:
+    return "\n".join(["examples:", *(f"  {_EXAMPLES[command]}" for command in commands)])
+
+
 def _where() -> _Parser:
     """What may stand before and after the command's name."""
     where = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
@@ -248,7 +253,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="asyncdlock",
         description="Runs a command under a distributed lock, and shows and ends locks.",
-        epilog=_EPILOG,
+        epilog=f"{_examples(*_EXAMPLES)}\n\n{_EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[_where()],
     )
@@ -257,7 +262,13 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, run: Command, text: str, usage: str | None = None) -> argparse.ArgumentParser:
         added: argparse.ArgumentParser = commands.add_parser(
-            name, help=text, description=text, usage=usage, parents=[_where()]
+            name,
+            help=text,
+            description=text,
+            usage=usage,
+            epilog=_examples(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            parents=[_where()],
         )
         added.set_defaults(run=run)
         return added

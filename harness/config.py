@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from asyncdlock.backend import redact
 from harness.durations import format_duration, parse_positive_duration
@@ -127,7 +126,8 @@ class RunConfig:
     @property
     def scheme(self) -> str:
         """The URL scheme that a run will use."""
-        return urlsplit(self.url).scheme if self.url else self.backend
+        # Split by hand: what is wrong with the rest is told, in one sentence, when it is connected to.
+        return self.url.partition("://")[0].lower() if self.url else self.backend
 
     @property
     def label(self) -> str:

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode
 
 import asyncdlock
 from asyncdlock.backend import redact
@@ -67,11 +67,12 @@ def with_options(url: str, options: tuple[str, ...]) -> str:
     """`url` with `NAME=VALUE` options added to its query; an option given twice counts once, last."""
     if not options:
         return url
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    # By hand: urlsplit refuses what a list of hosts may be, as in `redlock://a,[::1]`.
+    start, hash_sign, fragment = url.partition("#")
+    start, _, asked = start.partition("?")
+    query = dict(parse_qsl(asked, keep_blank_values=True))
     query.update((name, value) for name, _, value in (option.partition("=") for option in options))
-    scheme_and_host = f"{parts.scheme}://{parts.netloc}"
-    return scheme_and_host + urlunsplit(("", "", parts.path, urlencode(query), parts.fragment))
+    return f"{start}?{urlencode(query)}{hash_sign}{fragment}"
 
 
 class Resource:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from asyncdlock._options import flag
 from harness.config import UsageError
@@ -77,7 +77,7 @@ DEFAULTS = Parameters(
 def discipline_of(summary: Summary) -> Discipline:
     """How a measured run's waiters were served."""
     config = summary.config
-    options = dict(parse_qsl(urlsplit(config.url or "").query))
+    options = dict(parse_qsl((config.url or "").partition("?")[2]))
     options.update((name, value) for name, _, value in (option.partition("=") for option in config.options))
     if config.scheme in ("redlock", "redlocks"):
         return "queue" if flag("local_queue", options.get("local_queue", True)) else "poll"

@@ -203,6 +203,7 @@ def test_what_was_probably_not_meant_is_pointed_out() -> None:
         ("redis-queue://h:1/0?a=1", ("a=2",), "redis-queue://h:1/0?a=2"),
         ("memory://", ("a=1",), "memory://?a=1"),
         ("unix:///tmp/s.sock?db=0", ("a=1",), "unix:///tmp/s.sock?db=0&a=1"),
+        ("redlock://a,[::1]:2", ("a=1",), "redlock://a,[::1]:2?a=1"),
     ],
 )
 def test_options_go_into_the_query(url: str, options: tuple[str, ...], result: str) -> None:

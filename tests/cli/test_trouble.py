@@ -33,6 +33,7 @@ async def all_gone(processes: list[psutil.Process]) -> None:
         (["--frobnicate"], "unknown flag --frobnicate"),
         (["--duration", "soon"], "'soon' is not a duration"),
         (["--url", "mysql://h"], "must start with one of"),
+        (["--url", "redis://[::1"], "bad host"),
         (["--url", "redis://127.0.0.1:1/0"], "cannot be reached"),
         (["--resource-url", "http://127.0.0.1:1"], "no fenced resource answers"),
         (["--resource-url", "127.0.0.1:1"], "must start with http"),

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from asyncdlock import cli
+from harness.cli.commands import COMMANDS, MAIN
 from harness.lab.registry import experiments
 from tests.docs.blocks import ROOT, blocks, commands
 
@@ -18,6 +20,14 @@ from tests.docs.blocks import ROOT, blocks, commands
 def module_and_arguments(command: str) -> list[str]:
     words = shlex.split(command)
     return words[2:] if words[0] == "python" else words
+
+
+def in_help() -> list[str]:
+    """The examples that `--help` shows."""
+    ours = [example for command in (MAIN, *COMMANDS.values()) for example in command.examples]
+    return [example.partition(" #")[0].strip() for example in ours] + [
+        example.removeprefix("ASYNCDLOCK_URL=etcd://e1,e2,e3 ") for example in cli._EXAMPLES.values()
+    ]
 
 
 class Understood(BaseException):
@@ -50,7 +60,7 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("parse_only")
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", [*dict.fromkeys([*commands(), *in_help()])])
 def test_the_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.suppress(Understood):
         try:
@@ -58,6 +68,14 @@ def test_the_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch
         except SystemExit as left:
             if left.code:
                 pytest.fail(f"{command!r} is refused")
+
+
+def test_the_help_of_every_command_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [name for name, command in COMMANDS.items() if not command.examples] == []
+    for name, example in cli._EXAMPLES.items():
+        with pytest.raises(SystemExit):
+            cli.main([name, "--help"])
+        assert example in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("parse_only")
