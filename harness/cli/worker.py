@@ -18,8 +18,10 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 import asyncdlock
+from asyncdlock._arguments import check_key
 from harness import exits
 from harness.cli.flags import flag, on_off, patience, port_number, positive_int
+from harness.config import UsageError
 from harness.durations import parse_duration, parse_positive_duration
 from harness.lab.event import Event
 from harness.lab.worker import Job, work
@@ -56,7 +58,7 @@ async def run(args: argparse.Namespace) -> int:
 
     SIGTERM and Ctrl-C end it: the lock is given back.
 
-    :raises UsageError: the metrics port is taken.
+    :raises UsageError: the metrics port is taken; no lock can have this URL or this key.
     """
     job = Job(**{field.name: getattr(args, field.name) for field in fields(Job)})
     with _metrics(args.metrics_port) as url:
@@ -81,10 +83,11 @@ def say(event: str, /, **details: Any) -> None:
 
 async def _work(job: Job) -> int:
     try:
+        check_key(job.key)
         client = asyncdlock.connect(job.url)
     except (ValueError, ImportError) as error:
         say("failed", error=str(error))
-        return exits.UNTRUSTED
+        raise UsageError(str(error)) from None
     async with client:
         return exits.OK if await work(job, client, say) else exits.UNTRUSTED
 

@@ -91,4 +91,5 @@ def read_share(folder: Path) -> Share:
             f"{folder} is no share of a run: merge joins runs that were made with --share I/N or --fleet"
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"cannot read {folder / SHARE_FILE}: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"cannot read {folder / SHARE_FILE}: {reason}") from None

@@ -39,7 +39,8 @@ def read_summary(folder: Path) -> Summary:
     except FileNotFoundError:
         raise NoSummary(f"{folder} holds no {SUMMARY_FILE}: name the folder of a finished run") from None
     except (OSError, ValueError) as error:
-        raise NoSummary(f"cannot read {path}: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise NoSummary(f"cannot read {path}: {reason}") from None
     if not isinstance(document, dict) or not str(document.get("schema", "")).startswith(_FAMILY):
         raise NoSummary(f"{path} is not the summary of a run")
     try:

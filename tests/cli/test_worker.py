@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import aiohttp
+import pytest
 
 from harness.resource.process import ResourceProcess, spawn
 from tests.cli.program import Program, harness, started
@@ -87,12 +88,25 @@ async def test_failures_are_events_and_not_tracebacks(redis_url: str) -> None:
     async with spawn() as resource:
         key = uuid4().hex
         unreachable = await harness(*worker("redis://127.0.0.1:1/0", resource, key))
-        unknown = await harness(*worker("mysql://h", resource, key))
         unfenced = await harness(*worker(redis_url, resource, key, "--fence", "off"))
-    for program in (unreachable, unknown, unfenced):
+    for program in (unreachable, unfenced):
         assert program.code == 3
         assert program.stderr == ""
         assert "failed" in names(program)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--url", "mysql://h", "--key", "k"), "must start with one of"),
+        (("--url", "memory://", "--key", ""), "a key"),
+    ],
+)
+async def test_what_no_worker_can_do_is_bad_usage(words: tuple[str, ...], complaint: str) -> None:
+    program = await harness("worker", *words)
+    assert program.code == 2
+    assert complaint in program.stderr
+    assert names(program) == ["started", "failed"]
 
 
 async def test_metrics_of_a_worker(redis_url: str) -> None:
