@@ -51,7 +51,8 @@ class FenceSigner:
         try:
             lines = Path(path).read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"the secrets in {os.fspath(path)!r} cannot be read: {error}") from None
+            reason = error.strerror if isinstance(error, OSError) else "this is not text"
+            raise ValueError(f"the secrets in {os.fspath(path)!r} cannot be read: {reason}") from None
         secrets: dict[str, bytes] = {}
         for number, line in enumerate(lines, start=1):
             words = line.split()

@@ -68,7 +68,12 @@ async def test_passwords_are_used_and_their_absence_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("url", "said"),
-    [("redis://127.0.0.1:1/0", "cannot reach"), ("etcd://127.0.0.1", "gen fills")],
+    [
+        ("redis://127.0.0.1:1/0", "cannot reach"),
+        ("etcd://127.0.0.1", "gen fills"),
+        ("redis://[::1", "bad host or port"),
+        ("redis://127.0.0.1:99999", "bad host or port"),
+    ],
 )
 async def test_no_such_server_is_told_in_a_sentence(url: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):

@@ -96,14 +96,17 @@ async def open_pipe(url: str) -> AsyncIterator[Pipe]:
 
     :raises UsageError: no such server, or none that this can fill.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "127.0.0.1", parts.port or 6379
+    except ValueError:
+        raise UsageError(f"bad host or port in {redact(url)!r}") from None
     if parts.scheme not in ("redis", "redis-queue", "unix"):
         raise UsageError(f"gen fills redis://, redis-queue:// and unix:// servers, not {redact(url)!r}")
     try:
         if parts.scheme == "unix":
             reader, writer = await asyncio.open_unix_connection(parts.path, limit=1 << 22)
         else:
-            host, port = parts.hostname or "127.0.0.1", parts.port or 6379
             reader, writer = await asyncio.open_connection(host, port, limit=1 << 22)
     except OSError as error:
         raise UsageError(
