@@ -26,7 +26,8 @@ from harness.report.terminal import make_console
 from harness.servers.catalogue import SHARED
 from harness.servers.errors import ServerError
 from harness.torture.plan import plan_round
-from harness.torture.round import RoundResult, torture_round
+from harness.torture.result import RoundResult
+from harness.torture.round import torture_round
 from harness.torture.sometimes import not_visited, rare_paths
 
 SCHEMA = "asyncdlock-torture/1"
@@ -185,7 +186,7 @@ def _print_all(console: Console, results: Sequence[RoundResult], verdict: Verdic
     console.print(f"faults    {', '.join(f'{count} × {name}' for name, count in faults.most_common())}")
     failed = [failure for result in results for failure in result.failures]
     if failed:
-        console.print(f"of the accidents {len(failed)} did not come about: {failed[0]}", markup=False)
+        console.print(f"of the faults {len(failed)} did not come about: {failed[0]}", markup=False)
     rounds, bad = len(results), sum(result.verdict != "ok" for result in results)
     if rounds and not bad:
         console.print(

@@ -9,6 +9,8 @@
 | a server dies | `server_crash.py` | kill -9, later started again with or without its data |
 | a partition or delay | `partition.py` | per link and direction; `tcp_link.py` is the proxy in between |
 | a wrong clock | `clock.py` | jumps and rates per server, by libfaketime |
+| a full disk | `full_disk.py` | nothing that the server writes to a file is taken |
+| a failover | `failover.py` | the leader dies, another takes its place, and the dead one comes back |
 | a failover that forgets | `promotion.py` | the replica is promoted without what it has not received |
 
 `plan.py` reads and draws what is to break in a run of the main command, `nemesis.py` carries it out;
@@ -21,6 +23,8 @@ monotonic clock. Most are `async with` blocks: the fault lasts as long as the bo
 from harness.faults.clock import FakeClock, clock_jump, clock_rate
 from harness.faults.coroutine import Freezable, frozen_coroutine
 from harness.faults.event_loop import stall_event_loop
+from harness.faults.failover import killed_leader, promoted_replica
+from harness.faults.full_disk import full_disk
 from harness.faults.journal import FaultJournal
 from harness.faults.partition import delay, partition
 from harness.faults.process import frozen_process, kill_process
@@ -42,9 +46,12 @@ __all__ = [
     "frozen_coroutine",
     "frozen_process",
     "frozen_server",
+    "full_disk",
     "kill_process",
+    "killed_leader",
     "open_link",
     "partition",
     "promote_behind",
+    "promoted_replica",
     "stall_event_loop",
 ]

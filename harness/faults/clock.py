@@ -5,6 +5,7 @@ It works on Valkey, whose keys expire by the wall clock. Debian's redis-server h
 does not care: its leases use the monotonic clock of Go's runtime, which no preloaded library reaches.
 """
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -122,6 +123,24 @@ async def clock_jump(
             yield
         finally:
             clock.jump(-seconds)
+
+
+@contextlib.asynccontextmanager
+async def clock_jump_of_leases(
+    journal: FaultJournal, clock: FakeClock, seconds: float, *, who: str, trusted_after: float
+) -> AsyncIterator[None]:
+    """The same of a server whose leases end by that clock: early, by a jump ahead, be it there or back.
+
+    Two may then rely on one lock: the fault is noted as going on until `trusted_after` seconds after the
+    clock is right again, which should be a TTL.
+    """
+    with journal.fault("clock jump", who=who, seconds=seconds, frees=True):
+        clock.jump(seconds)
+        try:
+            yield
+        finally:
+            clock.jump(-seconds)
+        await asyncio.sleep(trusted_after)
 
 
 @contextlib.asynccontextmanager

@@ -160,8 +160,10 @@ class Link:
                 self._carry(Way.TO_SERVER, pipe, reader, server_writer),
                 self._carry(Way.TO_CLIENT, pipe, server_reader, writer),
             )
-        except (OSError, asyncio.CancelledError):
-            pass  # reset by either end or by us, or the link is closed: the end of this connection
+        except (OSError, RuntimeError, asyncio.CancelledError):
+            # Reset by either end or by us, or the link is closed: the end of this connection. uvloop answers
+            # to whoever touches a transport that was reset with RuntimeError.
+            pass
         finally:
             pipe.break_off()
             self._pipes.discard(pipe)

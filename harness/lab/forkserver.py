@@ -32,7 +32,8 @@ class Channel:
     def __init__(self, path: str, hello: Event) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
-        self._incoming = self._socket.makefile("rb")
+        # Unbuffered: what came together with a line that was heard must still wake who watches `fileno`.
+        self._incoming = self._socket.makefile("rb", buffering=0)
         self._send(hello)
 
     def _send(self, event: Event) -> None:

@@ -14,14 +14,19 @@ from harness.faults import (
     delay,
     frozen_process,
     frozen_server,
+    full_disk,
     kill_process,
+    killed_leader,
     partition,
+    promoted_replica,
 )
 from harness.faults.accidents import ACCIDENTS, AccidentFailed, Site, accident
+from harness.faults.clock import clock_jump_of_leases
 from harness.faults.process import cancel_storm
 from harness.lab.participant import Participant
 from harness.lab.rig import Rig
-from harness.servers import Server
+from harness.servers import RedisNode, Server
+from harness.servers.group import Peer
 
 Kind = Literal[
     "client frozen",
@@ -29,10 +34,14 @@ Kind = Literal[
     "cancel storm",
     "lock server frozen",
     "lock server crashed",
+    "lock server disk full",
+    "clock jump",
+    "failover",
     "lock link cut",
     "lock link slow",
     "resource frozen",
     "resource crashed",
+    "resource disk full",
     "resource link cut",
     "resource link slow",
     "accident",
@@ -68,6 +77,8 @@ class PlannedFault:
     """The name of an accident in `harness.faults.accidents`."""
     key: str = ""
     """The lock that an accident is about."""
+    jump: float = 0.0
+    """By how many seconds a clock is wrong."""
 
 
 class Nemesis:
@@ -83,6 +94,10 @@ class Nemesis:
             "cancel storm": self._cancel,
             "lock server frozen": lambda fault: [frozen_server(journal, one) for one in self._nodes(fault)],
             "lock server crashed": lambda fault: [crashed_server(journal, one) for one in self._nodes(fault)],
+            "lock server disk full": lambda fault: [full_disk(journal, one) for one in self._nodes(fault)],
+            "clock jump": lambda fault: [self._clock_jump(fault)],
+            "failover": lambda fault: [self._failover(fault)],
+            "resource disk full": lambda fault: [full_disk(journal, rig.resource)],
             "resource frozen": lambda fault: [frozen_server(journal, rig.resource)],
             "resource crashed": lambda fault: [crashed_server(journal, rig.resource)],
             "lock link cut": self._cut,
@@ -104,9 +119,12 @@ class Nemesis:
         :raises ServerFailed: a server does not start again.
         """
         began = asyncio.get_running_loop().time()
-        async with asyncio.TaskGroup() as group:
-            for lane in lanes:
-                group.create_task(self._in_turn(lane, began))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for lane in lanes:
+                    group.create_task(self._in_turn(lane, began))
+        except ExceptionGroup as failures:  # one server that does not start is enough
+            raise failures.exceptions[0] from None
 
     async def _in_turn(self, lane: Sequence[PlannedFault], began: float) -> None:
         for fault in lane:
@@ -152,6 +170,20 @@ class Nemesis:
 
     def _slow(self, fault: PlannedFault) -> list[Broken]:
         return [delay(self._journal, self._links(fault), _LATE_BY * fault.seconds, *map(Way, fault.ways))]
+
+    def _failover(self, fault: PlannedFault) -> Broken:
+        members = [node for node in self._rig.nodes if isinstance(node, Peer)]
+        if members:
+            return killed_leader(self._journal, members)
+        nodes = [node for node in self._rig.nodes if isinstance(node, RedisNode)]
+        links = [access.lock_links[0] for access in self._rig.accesses]
+        return promoted_replica(self._journal, nodes, links, trusted_after=fault.seconds)
+
+    def _clock_jump(self, fault: PlannedFault) -> Broken:
+        clock, after = self._rig.clock, fault.seconds
+        if clock is None:
+            raise AccidentFailed("no clock was set: libfaketime is not installed")
+        return clock_jump_of_leases(self._journal, clock, fault.jump, who="lock servers", trusted_after=after)
 
     def _links(self, fault: PlannedFault) -> list[Link]:
         access = self._rig.accesses[fault.process]

@@ -9,16 +9,18 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from harness.faults import Link, open_link
+from harness.faults import FakeClock, Link, open_link
 from harness.faults.reach import open_reach
 from harness.lab.participant import Forkserver
 from harness.lab.resource_view import ResourceView
 from harness.load.targets import with_options
 from harness.resource.client import ResourceClient
 from harness.resource.process import Fence, ResourceProcess, spawn
-from harness.servers import Server
+from harness.servers import Server, ServerMissing
 from harness.servers.catalogue import INSTALLATIONS
+from harness.servers.redis_node import find_binary
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Rig:
     accesses: Sequence[Access]
     forkserver: Forkserver
     folder: Path
+    clock: FakeClock | None = None
+    """Of all lock servers, if it can be set."""
 
     @property
     def fence(self) -> Fence:
@@ -63,6 +67,15 @@ class Rig:
             await self.resource.restart()
 
 
+def _clock(stack: contextlib.AsyncExitStack) -> tuple[FakeClock | None, dict[str, Any]]:
+    """A clock, and what the servers are started with so that it is theirs: none where it cannot be had."""
+    try:
+        clock = stack.enter_context(FakeClock())
+        return clock, {"binary": find_binary("valkey"), "environment": clock.environment}
+    except ServerMissing:
+        return None, {}
+
+
 @contextlib.asynccontextmanager
 async def open_rig(
     backend: str,
@@ -72,10 +85,13 @@ async def open_rig(
     processes: int,
     fence: Fence = "on",
     log: bool = True,
+    replicated: bool = False,
+    clocked: bool = False,
 ) -> AsyncIterator[Rig]:
     """A rig for the length of an `async with`; so many processes can reach its servers.
 
-    Without a `log` the resource keeps nothing of its decisions.
+    Without a `log` the resource keeps nothing of its decisions. `clocked` servers, which must be Redis's,
+    have a clock that can be set, where libfaketime is installed.
 
     :raises ServerMissing: the backend's server is not installed.
     :raises ServerFailed: it does not start.
@@ -83,8 +99,11 @@ async def open_rig(
     installation = INSTALLATIONS[backend]
     async with contextlib.AsyncExitStack() as stack:
         # Durable: a counter that is lost is another experiment (`failover`).
+        clock, more = _clock(stack) if clocked else (None, {})
         server, resource = await asyncio.gather(
-            stack.enter_async_context(installation.start(tuned=True, durable=True)),
+            stack.enter_async_context(
+                installation.start(tuned=True, durable=True, replicated=replicated, **more)
+            ),
             stack.enter_async_context(spawn(fence=fence, log=log)),
         )
         accesses = []
@@ -103,4 +122,5 @@ async def open_rig(
             accesses,
             forkserver,
             folder,
+            clock,
         )

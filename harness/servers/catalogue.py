@@ -6,6 +6,7 @@ A new backend is one entry here: `--backend`, `servers up`, the experiments and 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from harness.servers.etcd_cluster import etcd
@@ -58,6 +59,8 @@ class Installation:
     about: str
     build: Callable[..., AbstractAsyncContextManager[Started]] | None
     """Starts it; `None`: there is no process, the locks live in the client's."""
+    replicated: Callable[..., AbstractAsyncContextManager[Started]] | None = None
+    """Starts it with somebody to take over when its leader dies; understands what `build` does."""
     backend: bool = True
     """Whether `--backend NAME` means it; else it is another topology of a backend, for `servers up`."""
     tuned: Mapping[str, Any] = field(default_factory=dict)
@@ -76,23 +79,27 @@ class Installation:
     """URL options that cut short the patience with a server that is gone."""
 
     @asynccontextmanager
-    async def start(self, *, tuned: bool = False, durable: bool = False) -> AsyncIterator[LockServer]:
-        """It runs for the length of an `async with`.
+    async def start(
+        self, *, tuned: bool = False, durable: bool = False, replicated: bool = False, **more: Any
+    ) -> AsyncIterator[LockServer]:
+        """It runs for the length of an `async with`; `more` goes to `build` as it is.
 
         :raises ServerMissing: it is not installed; the message says how to get it.
         :raises ServerFailed: it did not start.
         """
-        if self.build is None:
+        build = self.replicated if replicated else self.build
+        if build is None:
             yield LockServer(f"{self.name}://")
             return
-        options = {**(self.tuned if tuned else {}), **(self.durable if durable else {})}
-        async with self.build(**options) as started:
+        options = {**(self.tuned if tuned else {}), **(self.durable if durable else {}), **more}
+        async with build(**options) as started:
             scheme, _, rest = started.url.partition("://")
             yield LockServer(f"{self.name if self.backend else scheme}://{rest}", started.nodes)
 
 
 _REDIS: Mapping[str, Any] = {
     "build": redis,
+    "replicated": redis_replicated,
     "durable": {"persistent": True},
     "impatience": ("call_timeout=1",),
 }
@@ -114,6 +121,7 @@ _ALL = (
         name="etcd",
         about="one etcd member",
         build=etcd,
+        replicated=partial(etcd, 3),
         # As it comes, etcd does no leases shorter than two seconds.
         tuned={"heartbeat_ms": 50, "election_ms": 500},
         # The wheel's 3.5.1 must not be killed and trusted (etcd #13766).
@@ -126,6 +134,7 @@ _ALL = (
         name="zookeeper",
         about="one ZooKeeper",
         build=zookeeper,
+        replicated=partial(zookeeper, 3),
         shortest_ttl=0.4,
         ranked=True,
         impatience=("connect_timeout=1",),
@@ -148,8 +157,8 @@ _ALL = (
     ),
     Installation(name="cluster", about="a Redis Cluster of three shards", build=redis_cluster, backend=False),
     Installation(name="pgbouncer", about="PostgreSQL behind PgBouncer", build=pgbouncer, backend=False),
-    Installation(name="etcd3", about="three etcd members", build=lambda: etcd(3), backend=False),
-    Installation(name="zookeeper3", about="three ZooKeepers", build=lambda: zookeeper(3), backend=False),
+    Installation(name="etcd3", about="three etcd members", build=partial(etcd, 3), backend=False),
+    Installation(name="zookeeper3", about="three ZooKeepers", build=partial(zookeeper, 3), backend=False),
 )
 
 INSTALLATIONS: Mapping[str, Installation] = {one.name: one for one in _ALL}

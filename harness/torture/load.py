@@ -38,12 +38,12 @@ async def _load(spec: Mapping[str, Any], channel: Channel) -> None:
     load = _Load(spec, channel, clients)
     async with ResourceClient(spec["resource"], timeout=_PATIENCE * spec["ttl"]) as resource:
         shared = SharedSet(ResourceView(resource), "every operation")
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, load.cancel_all)  # first: whoever is ready may be struck
         channel.say("ready")
         if channel.hear() is None:
             return
-        loop = asyncio.get_running_loop()
         loop.add_reader(channel.fileno(), load.stop)
-        loop.add_signal_handler(signal.SIGUSR1, load.cancel_all)
         await asyncio.gather(*(load.contend(number, shared) for number in range(CONTENDERS)))
         loop.remove_reader(channel.fileno())
     channel.say("done", **await close_clients(before, clients), visited=load.visited())

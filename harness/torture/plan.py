@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from harness.faults.accidents import ACCIDENTS, OF_BACKEND
 from harness.lab.nemesis import Kind, PlannedFault
@@ -16,8 +16,24 @@ KEYS = ("torture:hot", "torture:warm")
 
 _CLIENT: tuple[Kind, ...] = ("client frozen", "client killed", "cancel storm", "cancel storm")
 _LINKS: tuple[Kind, ...] = ("lock link cut", "lock link slow", "resource link cut", "resource link slow")
-_RESOURCE: tuple[Kind, ...] = ("resource frozen", "resource crashed")
-_SERVER: tuple[Kind, ...] = ("lock server frozen", "lock server crashed", "accident", "accident", "accident")
+_RESOURCE: tuple[Kind, ...] = ("resource frozen", "resource crashed", "resource disk full")
+_ACCIDENTS: tuple[Kind, ...] = ("accident", "accident", "accident")
+_OUTAGES: tuple[Kind, ...] = ("lock server frozen", "lock server crashed", "lock server disk full")
+_SERVER = (*_OUTAGES, *_ACCIDENTS)
+_FAILOVERS: tuple[Kind, ...] = ("failover", "failover")
+_JUMPS: tuple[Kind, ...] = ("clock jump", "clock jump")
+Servers = Literal["one by one", "replicated", "clocked"]
+"""Of a round: independent ones; with somebody to take over; with a clock that can be set."""
+_SERVERS: Mapping[str, tuple[Servers, ...]] = {
+    "redis": ("one by one", "replicated", "clocked"),
+    "redis-queue": ("one by one", "replicated", "clocked"),
+    "redlock": ("one by one", "clocked"),
+    "etcd": ("one by one", "replicated"),
+    "zookeeper": ("one by one", "replicated"),
+    "postgres": ("one by one",),
+}
+_MEMBERS = 3
+_LONGEST_JUMP = 8.0  # in TTLs
 _LONGEST_FAULT = 2.5  # in TTLs
 _MARGIN = 0.2  # seconds: an accident counts for a TTL after it, and a little more
 
@@ -35,6 +51,7 @@ class RoundPlan:
     backend: str
     ttl: float
     seconds: float
+    servers: Servers
     lanes: tuple[tuple[PlannedFault, ...], ...]
     """Lanes run beside each other; the faults of a lane one after the other."""
 
@@ -45,45 +62,83 @@ class RoundPlan:
 def plan_round(seed: int, backend: str, seconds: float) -> RoundPlan:
     """The faults of one round. Those of the last fifth are left out, so that all of them end within it."""
     ttl = INSTALLATIONS[backend].shortest_ttl
+    servers = random.Random(f"torture servers {backend} {seed}").choice(_SERVERS[backend])
     rng = random.Random(f"torture {backend} {seed}")
-    lanes = [_lane(rng, kinds, process, backend, ttl, seconds) for kinds, process in _targets()]
-    return RoundPlan(seed, backend, ttl, seconds, tuple(lanes))
+    lanes = [_lane(rng, target, backend, servers, seconds) for target in _targets(backend, servers)]
+    return RoundPlan(seed, backend, ttl, seconds, servers, tuple(lanes))
 
 
-def _targets() -> Iterator[tuple[Sequence[Kind], int]]:
+class _Target(NamedTuple):
+    kinds: Sequence[Kind]
+    process: int = 0
+
+
+def _targets(backend: str, servers: Servers) -> Iterator[_Target]:
     for process in range(PROCESSES):
-        yield _CLIENT, process
-        yield _LINKS, process
-    yield _SERVER, 0
-    yield _RESOURCE, 0
+        yield _Target(_CLIENT, process)
+        yield _Target(_LINKS, process)
+    yield _Target(_server_faults(backend, servers))
+    yield _Target(_RESOURCE)
+
+
+def _server_faults(backend: str, servers: Servers) -> Sequence[Kind]:
+    if servers == "clocked":
+        return *_SERVER, *_JUMPS
+    if servers == "replicated":
+        # A frozen leader of etcd may revoke leases that its successor keeps alive (etcd#15247).
+        return *(kind for kind in _SERVER if (backend, kind) != ("etcd", "lock server frozen")), *_FAILOVERS
+    return _SERVER
+
+
+def nodes_of(backend: str, servers: Servers) -> int:
+    """How many lock servers a client talks to; of Redis, only to the one that is the primary."""
+    quorum = servers == "replicated" and "redis" not in backend
+    return _MEMBERS if quorum else INSTALLATIONS[backend].votes
 
 
 def _lane(
-    rng: random.Random, kinds: Sequence[Kind], process: int, backend: str, ttl: float, seconds: float
+    rng: random.Random, target: _Target, backend: str, servers: Servers, seconds: float
 ) -> tuple[PlannedFault, ...]:
+    ttl = INSTALLATIONS[backend].shortest_ttl
     faults: list[PlannedFault] = []
     at = rng.uniform(0.2, 1.0)
     while at < 0.8 * seconds:
-        fault = _fault(rng, rng.choice(kinds), at, process, backend, ttl)
+        fault = _fault(rng, rng.choice(target.kinds), at, target.process, backend, servers)
         faults.append(fault)
         at += fault.seconds + rng.uniform(1.0, 4.0) * max(ttl, 0.5)
     return tuple(faults)
 
 
-def _fault(rng: random.Random, kind: Kind, at: float, process: int, backend: str, ttl: float) -> PlannedFault:
+def _fault(
+    rng: random.Random, kind: Kind, at: float, process: int, backend: str, servers: Servers
+) -> PlannedFault:
     # In a fixed order, whatever the kind uses of it: a change to one kind leaves the others as they are.
+    ttl = INSTALLATIONS[backend].shortest_ttl
     length = rng.uniform(0.3, _LONGEST_FAULT) * ttl
-    votes = INSTALLATIONS[backend].votes
-    nodes = sorted(rng.sample(range(votes), min(votes, rng.choice((1, 1, 2, 3)))))
+    count = nodes_of(backend, servers)
+    most = rng.choice((1, 1, 2, 3))
+    if servers == "replicated" and kind.startswith("lock server"):
+        most = 1  # a member is up again when the others answer it
+    nodes = sorted(rng.sample(range(count), min(count, most)))
     ways = rng.choice((("to server",), ("to client",), ("to server", "to client")))
     lose = rng.random() < 0.5
     name, key = rng.choice(OF_BACKEND[backend]).name, rng.choice(KEYS)
+    jump = rng.choice((-1, 1)) * rng.uniform(1.0, _LONGEST_JUMP) * ttl
     if kind != "accident":
         name = key = ""
-    elif ACCIDENTS[name].frees or ACCIDENTS[name].forgets:
+    if kind in ("failover", "clock jump") or (name and (ACCIDENTS[name].frees or ACCIDENTS[name].forgets)):
         length = ttl + _MARGIN
     return PlannedFault(
-        kind, round(at, 3), round(length, 3), process, tuple(nodes), ways, lose, accident=name, key=key
+        kind,
+        round(at, 3),
+        round(length, 3),
+        process,
+        tuple(nodes),
+        ways,
+        lose,
+        accident=name,
+        key=key,
+        jump=round(jump, 3) if kind == "clock jump" else 0.0,
     )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from harness.servers.redis_node import RedisNode
 from harness.torture.leftovers import left_over, usable_again
 from harness.torture.load import load
 from harness.torture.plan import CONTENDERS, KEYS, PROCESSES, RoundPlan
+from harness.torture.result import RoundResult
+from harness.torture.sometimes import FAULTS
 from harness.trace.grants import strangers
 from harness.trace.monitor import MonitorLog, recorded
 from harness.trace.redis_queue import Replay, names_of
@@ -36,37 +38,6 @@ _HOLDING = ("granted", "reading", "writing", "accepted", "stale")
 """The last word of a contender that never came to release the lock."""
 _ENDS_WITHIN = 60.0
 """Seconds after which a process that was told to stop is stuck: far beyond its time-outs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundResult:
-    plan: RoundPlan
-    verdict: Verdict
-    findings: Sequence[str]
-    faults: Counter[str]
-    failures: Sequence[str]
-    """Accidents that did not come about."""
-    visited: Counter[str]
-    grants: int
-    acknowledged: int
-    refused: int
-    unknown_writes: int
-    excused: int
-    """Holds that an accident cut short."""
-    growth: Sequence[int]
-    """By how many bytes each process that lived to the end has grown."""
-
-    def to_json(self) -> dict[str, Any]:
-        """One row of `summary.json`."""
-        names = [name for name in self.__slots__ if name not in ("plan", "faults", "visited")]
-        return {
-            "seed": self.plan.seed,
-            "backend": self.plan.backend,
-            "seconds": self.plan.seconds,
-            **{name: getattr(self, name) for name in names},
-            "faults": dict(self.faults),
-            "visited": dict(self.visited),
-        }
 
 
 @dataclass(slots=True)
@@ -215,7 +186,7 @@ async def torture_round(
     :raises NeverHappened, TimeoutError: a process of the load does not start.
     """
     heard = _Heard(FaultJournal(now()))
-    async with open_rig(plan.backend, forkserver, folder, processes=PROCESSES, fence=fence) as rig:
+    async with _rig(plan, forkserver, folder, fence) as rig:
         async with _traced(rig, plan) as log, _crew(rig, plan, heard, role) as crew:
             await crew.start()
             links = [link for access in rig.accesses for link in access.lock_links]
@@ -238,6 +209,20 @@ async def torture_round(
     if log is not None:
         _replay(log, judged, heard, folder)
     return _result(plan, heard, nemesis, judged)
+
+
+def _rig(
+    plan: RoundPlan, forkserver: Forkserver, folder: Path, fence: Fence
+) -> contextlib.AbstractAsyncContextManager[Rig]:
+    return open_rig(
+        plan.backend,
+        forkserver,
+        folder,
+        processes=PROCESSES,
+        fence=fence,
+        replicated=plan.servers == "replicated",
+        clocked=plan.servers == "clocked",
+    )
 
 
 def _traced(rig: Rig, plan: RoundPlan) -> contextlib.AbstractAsyncContextManager[MonitorLog | None]:
@@ -276,6 +261,7 @@ def _result(plan: RoundPlan, heard: _Heard, nemesis: Nemesis, judged: Judged) ->
     excused = judged.figure("holders", "excused")
     unknown = sum(row.write == "unknown" for row in judged.rows)
     visited = heard.visited
+    visited += Counter(fault for fault in nemesis.came if fault in FAULTS)
     visited["lock taken away by an accident"] += excused
     visited["write without an answer"] += unknown
     visited["holder displaced before it wrote"] += judged.figure("exclusion", "displaced_writers")

@@ -19,12 +19,18 @@ _EVERYWHERE = (
     "write without an answer",
     "reconnected",
     "lock taken away by an accident",
+    "lock server disk full",
+    "resource disk full",
 )
-_REDIS = ("NOSCRIPT answered", "OOM answered", "fence regression repaired")
+_REDIS = ("NOSCRIPT answered", "OOM answered", "fence regression repaired", "clock jump")
+FAULTS = frozenset({"lock server disk full", "resource disk full", "clock jump", "failover"})
+"""Which of them are faults themselves: not every round's servers can have them."""
 _SOME: Mapping[str, Sequence[str]] = {
-    "redis": _REDIS,
-    "redis-queue": (*_REDIS, "step of the server replayed", "replay resumed behind a gap"),
+    "redis": (*_REDIS, "failover"),
+    "redis-queue": (*_REDIS, "failover", "step of the server replayed", "replay resumed behind a gap"),
     "redlock": _REDIS,
+    "etcd": ("failover",),
+    "zookeeper": ("failover",),
     "postgres": ("fence regression repaired",),
 }
 
