@@ -30,11 +30,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def connect(url: str, **options: Any) -> "BlockingClient":
+def connect(url: str = "", **options: Any) -> "BlockingClient":
     """A client for plain threads; nothing is sent, and no thread started, before its first use.
 
-    The options are those of `asyncdlock.connect`. All threads of a process may use the client at the same
-    time, and a forked child as well: there it starts anew, with connections of its own.
+    The options are those of `asyncdlock.connect`, `redis=client` among them. All threads of a process may use
+    the client at the same time, and a forked child as well: there it starts anew, with its own connections.
 
     :raises ValueError, ImportError: as `asyncdlock.connect`.
     """

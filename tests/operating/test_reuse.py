@@ -39,6 +39,12 @@ async def test_a_client_with_a_password_and_a_database(make: Callable[..., Any],
             assert await probe.exists(f"fence:{{{key}}}")
 
 
+def test_a_client_for_plain_threads_takes_it_alone_as_well(redis_url: str) -> None:
+    with asyncdlock.blocking.connect(redis=redis.Redis.from_url(redis_url)) as locks:
+        with locks.hold(f"k-{uuid.uuid4().hex}", timeout=60.0) as handle:
+            assert locks.try_acquire(handle.key) is None
+
+
 async def test_a_pool_and_an_option_of_ours(redis_url: str) -> None:
     pool = AsyncPool.from_url(redis_url)
     await lock_like(pool)
