@@ -132,6 +132,10 @@ class _Lease:
         self.bucket: set[_Lease] | None = None
 
     @property
+    def key(self) -> str:
+        return self._holding.key
+
+    @property
     def state(self) -> "State":
         return self._holding.state
 

@@ -129,6 +129,39 @@ async def test_a_renewal_that_is_confirmed_too_late_is_a_loss_told_in_the_client
         assert told == [(threading.get_ident(), key)]
 
 
+class InDoubtOnce:
+    """Stands before a backend: whether its first renewal was carried out is not known."""
+
+    def __init__(self, inner: Backend) -> None:
+        self._inner = inner
+        self._asked = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
+        if not self._asked:
+            self._asked = True
+            return [LeaseState.UNKNOWN] * len(grants)
+        return await self._inner.renew(grants)
+
+
+async def test_a_renewal_that_comes_late_or_is_in_doubt_is_logged_and_tried_again(
+    redis_url: str, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asyncdlock.connect(redis_url, renew_in="thread") as locks:
+        locks._core.watchdog.renew_through(lambda inner: cast(Backend, InDoubtOnce(inner)))
+        handle = await locks.acquire(key, ttl=12.0)
+        until_then = handle.expires_at
+        assert isinstance(locks._backend, ThreadBackend)
+        locks._backend.thread.post(time.sleep, 7.0)  # a third of the TTL, and more than a sixth too late
+        await until(lambda: handle.expires_at > until_then)
+        handle.check()
+    for what in ("the event loop was blocked for", "the server did not confirm its renewal"):
+        about = [vars(record)["key"] for record in caplog.records if what in record.message]
+        assert about == [key]
+
+
 @outside_the_loop
 async def test_waiters_of_the_process_get_the_lock_after_a_blocked_holder(
     threaded: asyncdlock.LockClient, key: str, ttl: float
