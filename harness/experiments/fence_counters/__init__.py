@@ -3,14 +3,14 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
 
 import aiohttp
 
 import asyncdlock
 from harness import servers
+from harness.experiments.fence_counters.cost import AfterLoss, NumberingCost
 from harness.experiments.fence_counters.numberings import NUMBERINGS, Numbering, take, take_many
 from harness.lab import Lab, Plan
 from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer
@@ -43,7 +43,7 @@ async def run(lab: Lab) -> ExperimentResult:
     keys = 20_000 if lab.quick else 200_000
     locks = 300 if lab.quick else 2_000
     lab.plan(keys=keys, etcd_locks=locks)
-    figures: dict[str, dict[str, Any]] = {}
+    figures: dict[str, NumberingCost] = {}
     cases: list[Case] = []
     for numbering in NUMBERINGS:
         expected = ABOVE if numbering.survives_loss else SAFE_BUT_DEAD
@@ -51,12 +51,13 @@ async def run(lab: Lab) -> ExperimentResult:
         cases += await lab.cases([Plan(numbering.name, expected, run_one)])
     cases += await lab.cases([Plan(ETCD, SAFE_BUT_DEAD, partial(_etcd, lab, locks, figures))])
     _pictures(lab, figures)
+    told = {name: asdict(found) for name, found in figures.items()}
     return ExperimentResult(
-        cases=cases, answer=_answer(cases, figures), figures={"numberings": figures, "keys": keys}
+        cases=cases, answer=_answer(cases, figures), figures={"numberings": told, "keys": keys}
     )
 
 
-async def _redis(lab: Lab, numbering: Numbering, keys: int, figures: dict[str, dict[str, Any]]) -> Case:
+async def _redis(lab: Lab, numbering: Numbering, keys: int, figures: dict[str, NumberingCost]) -> Case:
     node = await lab.enter(servers.redis())
     resource = await lab.resource("on")
     async with open_pipe(node.url) as pipe:
@@ -77,20 +78,21 @@ async def _redis(lab: Lab, numbering: Numbering, keys: int, figures: dict[str, d
         await node.restart(wipe=True)
     async with open_pipe(node.url) as pipe:
         after = await take(pipe, numbering, _KEY)
-    found = figures[numbering.name] = {
-        "locks_per_s": round(rate, 1),
-        "bytes_per_key": round((full.used_memory - empty.used_memory) / keys, 1),
-        "bytes_per_key_after": round(max(left.used_memory - empty.used_memory, 0) / keys, 2),
-        "counters_left": left.keys,
-        **await _after_loss(resource, f"{numbering.name}:{_KEY}", before, after),
-    }
+    loss = await _after_loss(resource, f"{numbering.name}:{_KEY}", before, after)
+    found = figures[numbering.name] = NumberingCost(
+        locks_per_s=round(rate, 1),
+        bytes_per_key=round((full.used_memory - empty.used_memory) / keys, 1),
+        bytes_per_key_after=round(max(left.used_memory - empty.used_memory, 0) / keys, 2),
+        counters_left=left.keys,
+        **asdict(loss),
+    )
     case = _case(numbering.name, ABOVE if numbering.survives_loss else SAFE_BUT_DEAD, found, keys)
     if (left.keys >= keys) != numbering.stays:
         return replace(case, observed=f"{left.keys:,} counters left")
     return case
 
 
-async def _etcd(lab: Lab, locks: int, figures: dict[str, dict[str, Any]]) -> Case:
+async def _etcd(lab: Lab, locks: int, figures: dict[str, NumberingCost]) -> Case:
     """The library's own backend: the fence is the revision of the winning key."""
     cluster = await lab.enter(servers.etcd())
     resource = await lab.resource("on")
@@ -113,50 +115,53 @@ async def _etcd(lab: Lab, locks: int, figures: dict[str, dict[str, Any]]) -> Cas
         handle = await client.acquire(_KEY, ttl=10.0, timeout=30.0)
         after = handle.fence
         await handle.release()
-    figures[ETCD] = {
-        "locks_per_s": round(rate, 1),
-        "bytes_per_key": round((full.in_use - empty.in_use) / locks, 1),
-        "bytes_per_key_after": None,
-        "counters_left": 0,
-        **await _after_loss(resource, f"{ETCD}:{_KEY}", before, after),
-    }
+    loss = await _after_loss(resource, f"{ETCD}:{_KEY}", before, after)
+    figures[ETCD] = NumberingCost(
+        locks_per_s=round(rate, 1),
+        bytes_per_key=round((full.in_use - empty.in_use) / locks, 1),
+        bytes_per_key_after=None,
+        counters_left=0,
+        **asdict(loss),
+    )
     return _case(ETCD, SAFE_BUT_DEAD, figures[ETCD], locks)
 
 
-async def _after_loss(resource: ResourceView, key: str, before: int, after: int) -> dict[str, Any]:
+async def _after_loss(resource: ResourceView, key: str, before: int, after: int) -> AfterLoss:
     """Write with the fence of before the loss, then with the one after."""
     first = await resource.put(key, b"before", fence=before, owner="before")
     assert first.write == "accepted", first
     second = await resource.put(key, b"after", fence=after, owner="after")
-    accepted = second.write == "accepted"
-    return {"fence_before_loss": before, "fence_after_loss": after, "accepted_after_loss": accepted}
+    return AfterLoss(
+        fence_before_loss=before,
+        fence_after_loss=after,
+        accepted_after_loss=second.write == "accepted",
+    )
 
 
-def _case(name: str, expected: str, found: dict[str, Any], keys: int) -> Case:
-    rose = found["fence_after_loss"] > found["fence_before_loss"]
-    observed = ABOVE if rose and found["accepted_after_loss"] else SAFE_BUT_DEAD
+def _case(name: str, expected: str, found: NumberingCost, keys: int) -> Case:
+    observed = ABOVE if found.goes_on else SAFE_BUT_DEAD
     facts: dict[str, Fact] = {
         "keys": f"{keys:,}",
-        "locks per second": found["locks_per_s"],
-        "bytes while held": found["bytes_per_key"],
-        "bytes for ever": found["bytes_per_key_after"],
-        "counters left": found["counters_left"],
-        "fence before loss": str(found["fence_before_loss"]),
-        "and after": str(found["fence_after_loss"]),
-        "the resource": "accepts" if found["accepted_after_loss"] else "409",
+        "locks per second": found.locks_per_s,
+        "bytes while held": found.bytes_per_key,
+        "bytes for ever": found.bytes_per_key_after,
+        "counters left": found.counters_left,
+        "fence before loss": str(found.fence_before_loss),
+        "and after": str(found.fence_after_loss),
+        "the resource": "accepts" if found.accepted_after_loss else "409",
     }
     return Case(name=name, expected=expected, observed=observed, facts=facts)
 
 
-def _pictures(lab: Lab, figures: dict[str, dict[str, Any]]) -> None:
-    def column(read: Callable[[dict[str, Any]], float]) -> dict[str, dict[str, float]]:
+def _pictures(lab: Lab, figures: dict[str, NumberingCost]) -> None:
+    def column(read: Callable[[NumberingCost], float]) -> dict[str, dict[str, float]]:
         return {name: {"": read(found)} for name, found in figures.items()}
 
     lab.chart(
         "bytes-for-ever",
         bars(
             "What a lock leaves in memory for ever",
-            column(lambda found: found["bytes_per_key_after"] or 0.0),
+            column(lambda found: found.bytes_per_key_after or 0.0),
             y_label="bytes per key that was ever locked",
         ),
     )
@@ -164,22 +169,22 @@ def _pictures(lab: Lab, figures: dict[str, dict[str, Any]]) -> None:
         "locks-per-second",
         bars(
             "Locks per second with each numbering",
-            column(lambda found: found["locks_per_s"]),
+            column(lambda found: found.locks_per_s),
             y_label="per second",
             subtitle="Redis: ready-made scripts on one connection. etcd: the library, 32 tasks.",
         ),
     )
 
 
-def _answer(cases: list[Case], figures: dict[str, dict[str, Any]]) -> str:
+def _answer(cases: list[Case], figures: dict[str, NumberingCost]) -> str:
     said = []
     for name, found in figures.items():
-        after = found["bytes_per_key_after"]
+        after = found.bytes_per_key_after
         stays = "" if after is None else f", {after:.1f} bytes per key for ever"
-        fate = "still accepted" if found["accepted_after_loss"] else "refused with 409"
+        fate = "still accepted" if found.accepted_after_loss else "refused with 409"
         said.append(
-            f"- **{name}**: {found['locks_per_s']:,.0f} locks per second{stays}; data lost: fence "
-            f"{found['fence_before_loss']} became {found['fence_after_loss']}, {fate}."
+            f"- **{name}**: {found.locks_per_s:,.0f} locks per second{stays}; data lost: fence "
+            f"{found.fence_before_loss} became {found.fence_after_loss}, {fate}."
         )
     return answer(
         "\n".join(said),

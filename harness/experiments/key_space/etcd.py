@@ -1,19 +1,16 @@
 """etcd: leases that expire by themselves, and a file that stays large until it is defragmented."""
 
-from typing import Any
-
 import aiohttp
 
 from harness import servers
+from harness.experiments.key_space.figures import MIB, EtcdFigures, KeySpace
 from harness.lab import Lab
-from harness.lab.outcome import Case, compare
+from harness.lab.outcome import Case, Fact, compare
 from harness.lab.scale.etcd_growth import Gateway, many, until_expired
 from harness.report.charts import bars
 
-_MIB = 2**20
 
-
-async def leases_and_file(lab: Lab, leases: int, revisions: int, figures: dict[str, Any]) -> list[Case]:
+async def leases_and_file(lab: Lab, leases: int, revisions: int, figures: KeySpace) -> list[Case]:
     cluster = await lab.enter(servers.etcd())
     timeout = aiohttp.ClientTimeout(total=60)
     async with aiohttp.ClientSession(timeout=timeout) as session:
@@ -33,18 +30,22 @@ async def leases_and_file(lab: Lab, leases: int, revisions: int, figures: dict[s
         sizes["compacted"] = await gateway.size()
         await gateway.call("maintenance/defragment")
         sizes["defragmented"] = await gateway.size()
-    figures["etcd"] = {
-        "leases": leases,
-        "locks_per_s": round(lock_rate, 1),
-        "most_leases": most,
-        "expired_after_s": gone,
-        "puts_per_s": round(put_rate, 1),
-        "bytes_per_revision": round((sizes["rewritten"].in_use - sizes["locked"].in_use) / revisions, 1),
-        "sizes": {name: {"file": size.file, "in_use": size.in_use} for name, size in sizes.items()},
-    }
-    groups = {name: {"file": size.file / _MIB, "in use": size.in_use / _MIB} for name, size in sizes.items()}
+    figures.etcd = EtcdFigures(
+        leases=leases,
+        locks_per_s=round(lock_rate, 1),
+        most_leases=most,
+        expired_after_s=gone,
+        puts_per_s=round(put_rate, 1),
+        bytes_per_revision=round((sizes["rewritten"].in_use - sizes["locked"].in_use) / revisions, 1),
+        sizes=sizes,
+    )
+    groups = {name: {"file": size.file / MIB, "in use": size.in_use / MIB} for name, size in sizes.items()}
     lab.chart("etcd-size", bars("What etcd keeps", groups, y_label="MiB"))
     compacted, defragmented = sizes["compacted"], sizes["defragmented"]
+    file: dict[str, Fact] = {
+        "file MiB": f"{compacted.file / MIB:.1f} to {defragmented.file / MIB:.1f}",
+        "bytes each": figures.etcd.bytes_per_revision,
+    }
     return [
         compare(
             "etcd leases",
@@ -62,9 +63,6 @@ async def leases_and_file(lab: Lab, leases: int, revisions: int, figures: dict[s
             and compacted.file >= sizes["rewritten"].file
             and defragmented.file < compacted.file,
             prediction="compaction frees, defragmentation shrinks",
-            **{
-                "file MiB": f"{compacted.file / _MIB:.1f} to {defragmented.file / _MIB:.1f}",
-                "bytes each": figures["etcd"]["bytes_per_revision"],
-            },
+            **file,
         ),
     ]

@@ -4,11 +4,11 @@ import asyncio
 import json
 import subprocess
 import sys
-from typing import Any
 
 from harness import servers
+from harness.experiments.key_space.figures import MIB, KeySpace, LazyFigures, RedisFigures
 from harness.lab import Lab
-from harness.lab.outcome import Case, compare
+from harness.lab.outcome import Case, Fact, compare
 from harness.lab.scale.expiry import Watch, sample, watching
 from harness.lab.scale.fill import Filled, Keys, fill
 from harness.lab.scale.pipe import open_pipe
@@ -16,11 +16,10 @@ from harness.report.charts import Series, lines
 from harness.servers import ServerError
 
 HALF = 0.5
-MIB = 2**20
 _CALM_SAMPLES = 4
 
 
-async def active(lab: Lab, keys: int, ttl: float, figures: dict[str, Any]) -> list[Case]:
+async def active(lab: Lab, keys: int, ttl: float, figures: KeySpace) -> list[Case]:
     """Fill, wait until the locks are past their TTL and gone, and look at what is left."""
     node = await lab.enter(servers.redis())
     async with watching(node.url, every=0.1 if lab.quick else 0.5) as watch:
@@ -32,41 +31,43 @@ async def active(lab: Lab, keys: int, ttl: float, figures: dict[str, Any]) -> li
         filled = await _fill(node.url, keys, seed=lab.seed, ttl=ttl)
         full_at = filled.finished - watch.began
         await _until_gone(lab, watch, limit=ttl + 90.0)
-    figures |= _redis_figures(watch, filled, empty, calm_until, full_at, ttl)
-    _redis_pictures(lab, watch, figures)
-    gone, left = figures["all_gone_s"], figures["keys_left"]
+    figures.redis = found = _redis_figures(watch, filled, empty, calm_until, full_at, ttl)
+    _redis_pictures(lab, watch, keys)
+    gone, left = found.all_gone_s, found.keys_left
+    filling: dict[str, Fact] = {
+        "keys": f"{keys:,}",
+        "per second": filled.per_s,
+        "of the limit": f"{filled.share_of_limit:.0%}",
+        "bytes each": found.bytes_per_lock_and_fence,
+    }
+    counters: dict[str, Fact] = {"keys left": f"{left:,}", "MiB left": found.bytes_left / MIB}
     return [
         compare(
             "fill",
             filled.share_of_limit >= HALF and filled.new == keys,
             prediction="half the raw limit or more",
-            **{
-                "keys": f"{keys:,}",
-                "per second": filled.per_s,
-                "of the limit": f"{filled.share_of_limit:.0%}",
-                "bytes each": figures["bytes_per_lock_and_fence"],
-            },
+            **filling,
         ),
         compare(
             "active expiry",
             gone is not None,
             prediction="late, but all by itself",
-            **{"last one late": None if gone is None else f"{figures['last_expired_late_s']:.1f} s"},
+            **{"last one late": None if gone is None else f"{found.last_expired_late_s:.1f} s"},
         ),
         compare(
             "fence counters",
-            left == keys and figures["bytes_left"] > 0,
+            left == keys and found.bytes_left > 0,
             prediction="stay for ever",
-            **{"keys left": f"{left:,}", "MiB left": figures["bytes_left"] / MIB},
+            **counters,
         ),
         compare(
             "live lock",
             not watch.live_failures,
             prediction="stays usable",
             **{
-                "p99 before": _ms(figures["live_ms"]["before"]["p99"]),
-                "p99 filling": _ms(figures["live_ms"]["filling"]["p99"]),
-                "p99 expiring": _ms(figures["live_ms"]["expiring"]["p99"]),
+                "p99 before": _ms(found.live_ms["before"]["p99"]),
+                "p99 filling": _ms(found.live_ms["filling"]["p99"]),
+                "p99 expiring": _ms(found.live_ms["expiring"]["p99"]),
             },
         ),
     ]
@@ -104,7 +105,7 @@ async def _until_gone(lab: Lab, watch: Watch, limit: float) -> None:
 
 def _redis_figures(
     watch: Watch, filled: Filled, empty: int, calm_until: float, full_at: float, ttl: float
-) -> dict[str, Any]:
+) -> RedisFigures:
     peak = max(watch.samples, key=lambda one: one.used_memory)
     last = watch.samples[-1]
     gone = watch.first(2)
@@ -115,31 +116,31 @@ def _redis_figures(
         for one in watch.samples
         if one.at >= first_due
     ]
-    return {
-        "fill_per_s": round(filled.per_s),
-        "raw_limit_per_s": round(filled.raw_limit_per_s),
-        "share_of_limit": round(filled.share_of_limit, 3),
-        "fill_s": round(filled.seconds, 3),
-        "used_memory_full": peak.used_memory,
-        "resident_full": peak.resident,
-        "bytes_per_lock_and_fence": round((peak.used_memory - empty) / filled.keys, 1),
-        "all_gone_s": gone,
-        "last_expired_late_s": None if gone is None else round(max(gone - full_at - ttl, 0.0), 2),
-        "overdue_max": max((count for _, count in overdue), default=0),
-        "keys_left": last.keys - last.with_ttl - 1,  # but for the live lock's own
-        "bytes_left": last.used_memory - empty,
-        "resident_left": last.resident,
-        "live_ms": {
+    return RedisFigures(
+        fill_per_s=round(filled.per_s),
+        raw_limit_per_s=round(filled.raw_limit_per_s),
+        share_of_limit=round(filled.share_of_limit, 3),
+        fill_s=round(filled.seconds, 3),
+        used_memory_full=peak.used_memory,
+        resident_full=peak.resident,
+        bytes_per_lock_and_fence=round((peak.used_memory - empty) / filled.keys, 1),
+        all_gone_s=gone,
+        last_expired_late_s=None if gone is None else round(max(gone - full_at - ttl, 0.0), 2),
+        overdue_max=max((count for _, count in overdue), default=0),
+        keys_left=last.keys - last.with_ttl - 1,  # but for the live lock's own
+        bytes_left=last.used_memory - empty,
+        resident_left=last.resident,
+        live_ms={
             "before": watch.live_ms(0, calm_until),
             "filling": watch.live_ms(calm_until, full_at),
             "expiring": watch.live_ms(first_due),
         },
-        "live_failures": watch.live_failures,
-        "series": [
+        live_failures=watch.live_failures,
+        series=[
             [round(one.at, 2), one.used_memory, one.keys, one.expired]
             for one in watch.samples[:: max(1, len(watch.samples) // 200)]
         ],
-    }
+    )
 
 
 def _due(at: float, full_at: float, filled: Filled, ttl: float) -> int:
@@ -148,12 +149,12 @@ def _due(at: float, full_at: float, filled: Filled, ttl: float) -> int:
     return round(min(max(share, 0.0), 1.0) * filled.keys)
 
 
-def _redis_pictures(lab: Lab, watch: Watch, figures: dict[str, Any]) -> None:
+def _redis_pictures(lab: Lab, watch: Watch, keys: int) -> None:
     memory = [(one.at, one.used_memory / MIB) for one in watch.samples]
     lab.chart(
         "memory",
         lines(
-            f"{figures['keys']:,} locks come and go; their fence counters stay",
+            f"{keys:,} locks come and go; their fence counters stay",
             [
                 Series("used_memory", memory),
                 Series("resident", [(one.at, one.resident / MIB) for one in watch.samples], dashed=True),
@@ -181,7 +182,7 @@ def _redis_pictures(lab: Lab, watch: Watch, figures: dict[str, Any]) -> None:
     )
 
 
-async def lazy(lab: Lab, keys: int, figures: dict[str, Any]) -> list[Case]:
+async def lazy(lab: Lab, keys: int, figures: KeySpace) -> list[Case]:
     """Active expiry off: an expired key is invisible, and yet there, until somebody asks for it."""
     node = await lab.enter(servers.redis(config={"enable-debug-command": "yes"}))
     async with open_pipe(node.url) as pipe:
@@ -195,14 +196,14 @@ async def lazy(lab: Lab, keys: int, figures: dict[str, Any]) -> list[Case]:
             words = [names.key(place) for place in range(number, min(number + 1000, keys))]
             touched += int(await pipe.ask("EXISTS", *words))
         after = await sample(pipe)
-    figures["lazy"] = {
-        "keys": keys,
-        "still_there": before.keys,
-        "answered_to_exists": touched,
-        "left_after_touch": after.keys,
-        "used_memory_before_touch": before.used_memory,
-        "used_memory_after_touch": after.used_memory,
-    }
+    figures.lazy = LazyFigures(
+        keys=keys,
+        still_there=before.keys,
+        answered_to_exists=touched,
+        left_after_touch=after.keys,
+        used_memory_before_touch=before.used_memory,
+        used_memory_after_touch=after.used_memory,
+    )
     return [
         compare(
             "lazy expiry",
