@@ -13,7 +13,7 @@ trigger refuses every write to that table without a guard, whoever writes.
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any, Protocol
 
@@ -37,10 +37,10 @@ async def guard(connection: Any, key: str, fence: int) -> None:
     check_fence(fence)
     driver = _driver_of(connection)
     if not await driver.in_transaction():
-        raise LockError(_NO_TRANSACTION)
+        raise LockError(NO_TRANSACTION)
     await _run(driver, key, fence, "SELECT asyncdlock_guard({}, {})", (key, fence))
     if not await driver.in_transaction():  # one that was to begin with that statement has ended with it
-        raise LockError(_NO_TRANSACTION)
+        raise LockError(NO_TRANSACTION)
 
 
 async def write_row(
@@ -89,15 +89,25 @@ def protection(table: str, lock: str | None = None) -> str:
 
     `lock` is an SQL expression over the columns of a row, such as `'account:' || id`: the key of the lock
     that the row belongs to. Without one, any lock will do, and a transaction can be guarded by one lock only.
+    A partition that is added later needs it again, else it can be truncated by itself.
     """
     target = _table(table).format()
+    literal = target.replace("'", "''")
     argument = "" if lock is None else "'" + lock.replace("'", "''") + "'"
     return f"""ALTER TABLE {target} ADD COLUMN IF NOT EXISTS fence bigint NOT NULL DEFAULT 0;
 CREATE OR REPLACE TRIGGER asyncdlock_protect_rows BEFORE INSERT OR UPDATE OR DELETE ON {target}
     FOR EACH ROW EXECUTE FUNCTION asyncdlock_protect({argument});
-CREATE OR REPLACE TRIGGER asyncdlock_protect_table BEFORE TRUNCATE ON {target}
-    FOR EACH STATEMENT EXECUTE FUNCTION asyncdlock_protect();
-"""
+DO $protect$
+DECLARE
+    part regclass;
+BEGIN
+    -- Unlike triggers for rows, one for statements is not passed on to the partitions.
+    FOR part IN SELECT '{literal}'::regclass UNION SELECT relid FROM pg_partition_tree('{literal}') LOOP
+        EXECUTE format('CREATE OR REPLACE TRIGGER asyncdlock_protect_table BEFORE TRUNCATE ON %s '
+            'FOR EACH STATEMENT EXECUTE FUNCTION asyncdlock_protect()', part);
+    END LOOP;
+END $protect$;
+"""  # noqa: S608
 
 
 async def _run(driver: "_Driver", key: str, fence: int, statement: str, values: tuple[Any, ...]) -> Any:
@@ -117,11 +127,13 @@ def refusal(error: BaseException, key: str, fence: int) -> LockError | None:
     """
     cause: BaseException | None = error
     while cause is not None:  # SQLAlchemy wraps what the driver raised, more than once
-        match getattr(cause, "sqlstate", None):
+        match getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None):  # the latter is psycopg2's
             case "AF001" if seen := _detail(cause):
                 return StaleFence(key, seen=int(seen), got=fence)
             case "AF002":
                 return LockError(str(cause).splitlines()[0])
+            case "42883" if "asyncdlock_guard" in str(cause):
+                return LockError(_NOT_THERE)
         cause = getattr(cause, "orig", None) or cause.__cause__
     return None
 
@@ -140,7 +152,11 @@ def _table(name: str) -> str:
     return ".".join(map(_quoted, name.split(".")))
 
 
-_NO_TRANSACTION = "guard() belongs into a transaction: without one it would be over before the write"
+NO_TRANSACTION = "guard() belongs into a transaction: without one it would be over before the write"
+_NOT_THERE = (
+    "the database has no asyncdlock_guard(), or it is not on the search path: "
+    "python -m asyncdlock.fencing.postgres | psql"
+)
 
 
 class _Driver(Protocol):
@@ -176,8 +192,12 @@ class _Psycopg:
         return not self._connection.autocommit or self._connection.info.transaction_status != 0
 
     async def value(self, statement: str, values: Sequence[Any]) -> Any:
+        from psycopg.rows import tuple_row
+
         text = statement.replace("%", "%%").format(*["%s"] * len(values))
-        row = await (await self._connection.execute(text, values)).fetchone()
+        # Whatever the connection makes of its rows: an error behind the statement would deny what was done.
+        cursor = await self._connection.cursor(row_factory=tuple_row).execute(text, values)
+        row = await cursor.fetchone()
         return None if row is None else row[0]
 
 
@@ -207,14 +227,36 @@ class _SQLAlchemy:
         return None if row is None else row[0]
 
 
+_DRIVERS: Mapping[str, Callable[[Any], _Driver]] = {
+    "asyncpg.Connection": _Asyncpg,
+    "asyncpg.PoolConnectionProxy": _Asyncpg,
+    "psycopg.AsyncConnection": _Psycopg,
+    "sqlalchemy.AsyncConnection": _SQLAlchemy,
+    "sqlalchemy.AsyncSession": _SQLAlchemy,
+    "sqlalchemy.async_scoped_session": _SQLAlchemy,
+}
+
+
+def is_for_asyncio(connection: Any) -> bool:
+    """Whether `guard` knows its kind."""
+    return _kind_of(connection) is not None
+
+
+def _kind_of(connection: Any) -> Callable[[Any], _Driver] | None:
+    for ancestor in type(connection).__mro__:  # SQLModel's session, say, is one of SQLAlchemy's
+        kind = _DRIVERS.get(f"{ancestor.__module__.partition('.')[0]}.{ancestor.__name__}")
+        if kind is not None:
+            return kind
+    return None
+
+
 def _driver_of(connection: Any) -> _Driver:
-    family = type(connection).__module__.partition(".")[0]
-    for name, driver in (("asyncpg", _Asyncpg), ("psycopg", _Psycopg), ("sqlalchemy", _SQLAlchemy)):
-        if family == name:
-            return driver(connection)
+    kind = _kind_of(connection)
+    if kind is not None:
+        return kind(connection)
     raise TypeError(
         f"{type(connection).__name__} is no connection of asyncpg, psycopg (AsyncConnection) or "
-        f"SQLAlchemy (AsyncSession, AsyncConnection)"
+        f"SQLAlchemy (AsyncSession, AsyncConnection); for those that block there is asyncdlock.fencing.dbapi"
     )
 
 

@@ -33,7 +33,11 @@ BEGIN
         RAISE EXCEPTION 'table % is fenced, and several locks guard this transaction: protect the table with '
             'an expression that names the lock of a row', target USING ERRCODE = 'AF002';
     END IF;
-    IF guards -> coalesce(lock, locks[1]) IS NULL THEN
+    -- The setting alone is a claim that anybody can make: the mark has to say so too, and is locked from here on. For a
+    -- transaction that called the guard both are so already.
+    PERFORM FROM asyncdlock_fences AS marks
+        WHERE marks.key = coalesce(lock, locks[1]) AND to_jsonb(marks.fence) = guards -> marks.key FOR UPDATE;
+    IF NOT FOUND THEN
         RAISE EXCEPTION 'table % is fenced: call asyncdlock_guard(%, fence) in this transaction', target,
             coalesce(quote_literal(lock), 'key') USING ERRCODE = 'AF002';
     END IF;

@@ -204,6 +204,25 @@ await connection.close()
     ),
     Surroundings(
         "docs/guards.md",
+        "fencing.dbapi",
+        """
+import psycopg
+from asyncdlock.fencing.postgres import MIGRATION
+dsn = "postgres://localhost"
+with psycopg.connect(dsn) as connection:
+    connection.execute(MIGRATION)
+    connection.execute("CREATE TABLE account (id int, balance int)")
+    connection.execute("INSERT INTO account VALUES (42, 100)")
+"""
+        + _HANDLE,
+        """
+with psycopg.connect(dsn) as connection:
+    assert connection.execute("SELECT balance FROM account WHERE id = 42").fetchone() == (90,)
+"""
+        + AT_THE_END,
+    ),
+    Surroundings(
+        "docs/guards.md",
         "FencedS3",
         """
 from aiobotocore.session import get_session

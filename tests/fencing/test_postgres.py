@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import asyncpg
 import psycopg
+import psycopg.rows
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -162,6 +163,53 @@ async def test_sqlalchemy_without_transactions_is_refused(node: PostgresNode, ke
         with pytest.raises(LockError, match="transaction"):
             await guard(orm, key, 34)
     await engine.dispose()
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]
+    """What `connection_class=` of asyncpg takes."""
+
+
+class _Session(AsyncSession):
+    """As SQLModel has one."""
+
+
+async def test_classes_derived_from_the_drivers_are_taken_for_what_they_are(
+    node: PostgresNode, key: str
+) -> None:
+    own = await asyncpg.connect(node.url, connection_class=_Connection)
+    async with own.transaction():
+        await guard(own, key, 34)
+    await own.close()
+    engine = create_async_engine(node.url.replace("postgres://", "postgresql+asyncpg://", 1))
+    with pytest.raises(StaleFence):
+        async with _Session(engine) as orm, orm.begin():
+            await guard(orm, key, 33)
+    await engine.dispose()
+
+
+async def test_what_a_connection_makes_of_its_rows_is_its_own_affair(
+    node: PostgresNode, direct: Any, key: str
+) -> None:
+    """An error behind the statement would deny a write that was stored."""
+    await direct.execute("ALTER TABLE account ADD COLUMN IF NOT EXISTS fence bigint")
+    await direct.execute("INSERT INTO account VALUES ($1, 0)", key)
+    connection = await psycopg.AsyncConnection.connect(
+        node.url, autocommit=True, row_factory=psycopg.rows.dict_row
+    )
+    async with connection:
+        async with connection.transaction():
+            await guard(connection, key, 34)
+        await write_row(connection, "account", {"id": key}, {"balance": 34}, fence=34)
+        with pytest.raises(StaleFence):
+            await write_row(connection, "account", {"id": key}, {"balance": 33}, fence=33)
+    assert await direct.fetchval("SELECT balance FROM account WHERE id = $1", key) == 34
+
+
+async def test_a_database_without_the_function_is_told_where_it_comes_from(direct: Any, key: str) -> None:
+    with pytest.raises(LockError, match=r"python -m asyncdlock\.fencing\.postgres"):
+        async with direct.transaction():
+            await direct.execute("SET LOCAL search_path = pg_catalog")
+            await guard(direct, key, 34)
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "repeatable_read", "serializable"])
@@ -416,6 +464,38 @@ class TestProtectedTable:
             await guard(connection, f"owned:{one}", 1000)
             await execute(f"DELETE FROM owned WHERE id = {one}")
         assert await direct.fetchval("SELECT body FROM owned WHERE id = $1", two) == "by 900"
+
+    async def test_a_setting_without_a_guard_lets_nobody_in(self, direct: Any, key: str) -> None:
+        """Whoever claims a fence has to have the mark; with the fence of the mark it waits like a guard."""
+        async with direct.transaction():
+            await guard(direct, key, 34)
+            await direct.execute("INSERT INTO protected VALUES ($1, 'by 34')", key)
+        claim = "SELECT set_config('asyncdlock.guards', jsonb_build_object($1::text, $2::int)::text, true)"
+        for fence in (33, 35):
+            with pytest.raises(asyncpg.PostgresError, match="fenced"):
+                async with direct.transaction():
+                    await direct.execute(claim, key, fence)
+                    await direct.execute("UPDATE protected SET body = 'claimed' WHERE id = $1", key)
+        assert await direct.fetchval("SELECT body FROM protected WHERE id = $1", key) == "by 34"
+
+    async def test_a_partition_is_no_way_around(self, direct: Any, key: str) -> None:
+        await direct.execute("CREATE TABLE parted (id int, body text) PARTITION BY RANGE (id)")
+        await direct.execute("CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (10)")
+        await direct.execute(protection("parted"))
+        async with direct.transaction():
+            await guard(direct, key, 34)
+            await direct.execute("INSERT INTO parted VALUES (1, 'by 34')")
+        for statement in (
+            "INSERT INTO part VALUES (2, '')",
+            "UPDATE part SET body = 'late'",
+            "DELETE FROM part",
+            "TRUNCATE part",
+            "TRUNCATE parted",
+        ):
+            with pytest.raises(asyncpg.PostgresError, match="fenced"):
+                await direct.execute(statement)
+        assert await direct.fetchval("SELECT body FROM parted") == "by 34"
+        await direct.execute("DROP TABLE parted")
 
     async def test_the_setting_ends_with_its_transaction(self, direct: Any, key: str) -> None:
         async with direct.transaction():

@@ -48,7 +48,7 @@ def _arguments() -> argparse.Namespace:
         metavar="S",
         type=float,
         default=60.0,
-        help="seconds for each test (60); a hang is a kill",
+        help="seconds for each test (60), three times what it takes without the bug at least; a hang is a kill",
     )
     parser.add_argument(
         "--no-baseline", action="store_true", help="do not run the tests without the bugs first"

@@ -54,3 +54,8 @@ def test_a_trial_tells_killed_from_survived_and_from_what_says_nothing(
     outcome = attempt(Mutant("one", "doubling.py", old, new, f"test_doubling.py::{test}"), tree, limit)
     assert outcome.verdict is verdict, outcome.detail
     assert (tree / "doubling.py").read_text() == before
+
+
+def test_a_machine_that_is_slow_kills_nothing(tree: Path) -> None:
+    harmless = Mutant("one", "doubling.py", "n + n", "n * n", "test_doubling.py::test_it")
+    assert attempt(harmless, tree, limit=0.001).verdict is Verdict.SURVIVED
