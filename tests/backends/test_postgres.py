@@ -1,6 +1,7 @@
 """postgres://: its tables, its queue, and the servers that it refuses."""
 
 import asyncio
+import itertools
 import logging
 import shutil
 import subprocess
@@ -122,6 +123,24 @@ async def test_waiters_are_served_in_the_order_in_which_they_asked(url: str, key
     assert served == list(range(30))
     for client in clients:
         await client.aclose()
+
+
+async def test_two_hundred_tasks_of_a_process_are_served_in_the_order_of_their_calls(
+    url: str, key: str
+) -> None:
+    """With hand-off within the process, as it is unless somebody says otherwise."""
+    calls = itertools.count()
+    served: list[int] = []
+    async with connect(url) as locks:
+
+        async def contend() -> None:
+            for _ in range(5):
+                number = next(calls)
+                async with locks.hold(key, ttl=60.0):
+                    served.append(number)
+
+        await asyncio.gather(*(contend() for _ in range(200)))
+    assert served == list(range(1000))
 
 
 async def _queue_has(url: str, key: str, places: int) -> bool:
