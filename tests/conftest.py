@@ -28,6 +28,8 @@ from hypothesis import settings
 
 # As `python -m harness` does, and before anything imports gRPC.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# Every server of a test is on this machine: a proxy that the user's environment names cannot reach it.
+os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1,localhost,::1"
 
 from harness import servers
 from harness.servers.catalogue import INSTALLATIONS, LockServer
