@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against",
         type=Path,
         metavar="RUN",
-        help=f"predict this measured run instead; exit code 4 if more than {TOLERANCE:.0%} apart",
+        help=f"predict this measured run instead; exit code 4 if more than {TOLERANCE:.0%}% apart",
     )
     flag(result, "--sweep", sweep, "several points: hosts=1,10,100 or rtt=0,1ms,50ms", metavar="NAME=V,…")
     result.add_argument("--svg", type=Path, metavar="FILE", help="draw the sweep")

@@ -2,10 +2,11 @@
 // Draws a run as the harness tells it. Every chart has one time axis: the whole run so far.
 const COLOURS = ["#54aeff", "#d29922"];
 const LANE = 56, HEAT_LEFT = 64, LAST = 14, YOUNG = 50;
-const WIDTH = 640, HEIGHT = 220, LEFT = 56, BOTTOM = 24, TOP = 22;
+const WIDTH = 640, HEIGHT = 220, LEFT = 62, BOTTOM = 26, TOP = 28;
 const bar = document.getElementById("bar");
 const state = document.getElementById("state");
-let moments = [], lock = null, refused = 0;
+const REFUSED = 6;
+let moments = [], lock = null, refused = 0, turned = [], kept = {};
 
 const rounded = (value) =>
   value >= 100 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
@@ -21,31 +22,39 @@ function show(moment) {
   document.getElementById("elapsed").textContent = `${Math.max(0, moment.elapsed).toFixed(0)} s`;
 }
 
+// The smallest round number that is at least so much: 1, 2, 4, 5, 6 or 8 times a power of ten, so that half of it is round, too.
+function roundedUp(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return power * ([1, 2, 4, 5, 6, 8, 10].find((step) => step * power >= value * 0.9999) ?? 10);
+}
+
 function draw(chart) {
   const names = chart.dataset.lines.split(" ");
   const end = Math.max(1, moments.at(-1).elapsed);
-  const top = Math.max(1e-3, ...moments.flatMap((moment) => names.map((name) => moment[name] ?? 0)));
+  const top = roundedUp(Math.max(1e-3, ...moments.flatMap((moment) => names.map((name) => moment[name] ?? 0))));
   const x = (seconds) => LEFT + ((WIDTH - LEFT - 10) * Math.max(0, seconds)) / end;
   const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * value) / top;
   const bands = (moments.at(-1).faults ?? []).map(([name, from, to]) => {
     const left = x(from / 1000), wide = Math.max(2, x((to ?? end * 1000) / 1000) - left);
-    return `<rect class="band" x="${left}" y="${TOP}" width="${wide}" height="${HEIGHT - BOTTOM - TOP}" fill="#cf222e" fill-opacity=".14"><title>${name}</title></rect>`;
+    return `<rect class="band" x="${left}" y="${TOP}" width="${wide}" height="${HEIGHT - BOTTOM - TOP}" fill="var(--bad)" fill-opacity=".16"><title>${name}</title></rect>`;
   });
   const parts = [0, top / 2, top].map(
     (value) =>
       `<line x1="${LEFT}" x2="${WIDTH - 10}" y1="${y(value)}" y2="${y(value)}" stroke="currentColor" stroke-opacity=".15"/>` +
-      `<text x="${LEFT - 6}" y="${y(value) + 4}" text-anchor="end">${rounded(value)}</text>`,
+      `<text x="${LEFT - 6}" y="${y(value) + 5}" text-anchor="end">${rounded(value)}</text>`,
   );
+  parts.push(`<text x="${LEFT}" y="${HEIGHT - 6}">0 s</text>`);
   parts.push(`<text x="${WIDTH - 10}" y="${HEIGHT - 6}" text-anchor="end">${end.toFixed(0)} s</text>`);
   names.forEach((name, number) => {
     const points = moments.filter((moment) => moment[name] !== undefined);
     const line = points.map((moment) => `${x(moment.elapsed).toFixed(1)},${y(moment[name]).toFixed(1)}`);
     parts.push(
       `<polyline data-line="${name}" points="${line.join(" ")}" fill="none" stroke="${COLOURS[number]}" stroke-width="2"/>`,
-      `<text x="${LEFT + 110 * number}" y="14" fill="${COLOURS[number]}">${name}</text>`,
+      `<rect x="${LEFT + 130 * number}" y="6" width="10" height="10" rx="2" fill="${COLOURS[number]}"/>`,
+      `<text x="${LEFT + 16 + 130 * number}" y="16">${name}</text>`,
     );
   });
-  chart.innerHTML = `<g font-size="12" fill="currentColor">${bands.join("")}${parts.join("")}</g>`;
+  chart.innerHTML = `<g font-size="15" fill="currentColor">${bands.join("")}${parts.join("")}</g>`;
 }
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -68,11 +77,14 @@ function drawLanes() {
   keys.forEach(([key, told], number) => {
     // What has just ended is told a moment later: a hold that is as young would stand behind a gap that was none.
     const lasting = told.holds.filter((row) => lock.at - row[1] > YOUNG || !told.past.length);
-    const rows = [...told.past.slice(-LAST), ...lasting].sort((a, b) => a[1] - b[1]);
+    const past = told.past.length ? told.past : kept[key] ?? []; // a key that was quiet since shows its last holders
+    kept[key] = past;
+    const rows = [...past.slice(-LAST), ...lasting].sort((a, b) => a[1] - b[1]);
     const top = number * LANE + 16, thick = LANE - 26;
     context.fillStyle = colour("--dim");
     const from = rows.length ? rows[0][1] : lock.at, until = Math.max(...rows.map((row) => row[2] ?? lock.at), from + 1);
-    context.fillText(`${key}: ${told.waiting} waiting; ${(until - from).toFixed(until - from < 10 ? 1 : 0)} ms are shown`, 2, top - 4);
+    const span = rows.length ? `${rounded(until - from)} ms are shown, until ${(until / 1000).toFixed(1)} s` : "nobody has held it yet";
+    context.fillText(`${key}: ${told.waiting} waiting; ${span}`, 2, top - 4);
     const x = (at) => ((at - from) / (until - from)) * width;
     for (const [name, begin, end] of moments.at(-1)?.faults ?? []) {
       if (begin > until || (end ?? Infinity) < from) continue;
@@ -103,6 +115,8 @@ function drawLanes() {
   const first = keys.flatMap(([key, told]) => told.waiters.map(([arrival, since]) => [since, `arrival ${arrival} (${key}, ${(lock.at - since).toFixed(0)} ms)`]));
   const names = first.sort((a, b) => a[0] - b[0]).slice(0, 8).map((waiter) => waiter[1]).join(", ");
   document.getElementById("waiters").textContent = names ? `First in the queue: ${names}` : "Nobody waits.";
+  const last = turned.map(([key, , granted, , fence]) => `fence ${fence} (${key}, granted at ${(granted / 1000).toFixed(1)} s)`);
+  document.getElementById("refused").textContent = last.length ? `Last refused as stale: ${last.join(", ")}` : "";
 }
 
 // A column for each report, a row for each half octave of the wait.
@@ -123,6 +137,12 @@ function drawHeat() {
       context.fillRect(left, (high - 1 - bucket) * row + 4, wide, row + 0.5);
     }
   });
+  context.fillStyle = colour("--bad");
+  context.globalAlpha = 0.16;
+  for (const [, begin, until] of moments.at(-1).faults ?? []) {
+    const left = x(begin / 1000);
+    context.fillRect(left, 4, Math.max(2, x((until ?? end * 1000) / 1000) - left), height - 26);
+  }
   context.globalAlpha = 1;
   context.fillStyle = colour("--dim");
   const step = Math.max(1, Math.ceil((high - low) / 8));
@@ -139,7 +159,7 @@ function drawHeat() {
 const events = new EventSource("events");
 let due = false;
 const controls = document.getElementById("controls"), orders = document.getElementById("orders");
-events.addEventListener("begin", () => { moments = []; refused = 0; orders?.replaceChildren(); });
+events.addEventListener("begin", () => { moments = []; refused = 0; turned = []; kept = {}; orders?.replaceChildren(); });
 events.addEventListener("ordered", (event) => {
   const { at, what } = JSON.parse(event.data), line = document.createElement("li");
   line.textContent = `${at.toFixed(1)} s: ${what}`;
@@ -148,6 +168,7 @@ events.addEventListener("ordered", (event) => {
 events.addEventListener("progress", (event) => {
   const moment = JSON.parse(event.data);
   moments.push(moment);
+  state.textContent = moment.elapsed < 0 ? "starting" : "running";
   if (due) return;
   due = true; // the past comes all at once: one picture of it is enough
   requestAnimationFrame(() => {
@@ -160,6 +181,7 @@ events.addEventListener("progress", (event) => {
 events.addEventListener("lock", (event) => {
   lock = JSON.parse(event.data);
   refused += lock.refused.length;
+  turned = [...lock.refused.toReversed(), ...turned].slice(0, REFUSED);
   requestAnimationFrame(drawLanes);
 });
 events.addEventListener("ended", (event) => {
@@ -178,4 +200,4 @@ events.addEventListener("ended", (event) => {
 events.addEventListener("error", () => {
   if (events.readyState !== EventSource.CLOSED) state.textContent = "connection lost";
 });
-events.addEventListener("open", () => (state.textContent = "running"));
+events.addEventListener("open", () => (state.textContent = moments.length ? "running" : "starting"));

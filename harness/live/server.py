@@ -49,11 +49,14 @@ _CHARTS = (
 _LOCK = """<figure><figcaption class="dim">At the lock now: its last holders, with their fences</figcaption>
 <canvas id="lanes" aria-label="who holds each key"></canvas>
 <p id="waiters" class="dim"></p>
+<p id="refused" class="bad"></p>
 <p class="dim keys"><span style="background:var(--hold)"></span>holds
 <span style="background:var(--frozen)"></span>frozen on purpose
 <span style="background:var(--bad)"></span>its write was refused as stale
+<span style="background:var(--doubt);height:2px;vertical-align:.3em"></span>hand-off
 <span style="background:var(--bad);opacity:.25"></span>a fault, on purpose</p></figure>
-<figure><figcaption class="dim">Arrival to grant over time: the stronger, the more arrivals</figcaption>
+<figure><figcaption class="dim">Arrival to grant over time: the stronger, the more arrivals.
+Who gave up is not among them</figcaption>
 <canvas id="heat" aria-label="how long arrivals waited, over time"></canvas></figure>"""
 
 
@@ -218,7 +221,7 @@ def document(config: RunConfig, controls: Controls | None = None) -> str:
         for name, title, lines in _CHARTS
     )
     body = (
-        f'<h1>{html.escape(config.label)} <span id="state" class="verdict unknown">running</span></h1>'
+        f'<h1>{html.escape(config.label)} <span id="state" class="verdict unknown">starting</span></h1>'
         f'<p>{html.escape(what)}</p><p class="dim"><progress id="bar" max="{config.span}" value="0">'
         '</progress> <span id="elapsed">0 s</span></p>'
         + (controls.document() if controls is not None else "")

@@ -5,10 +5,9 @@ Dask carries orders. Files come from each worker in pieces, straight to here and
 
 import asyncio
 import contextlib
-import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,18 @@ from asyncdlock.backend import redact
 from harness.config import RunConfig, UsageError
 from harness.history import HISTORY_FILE, RESOURCE_FILE
 from harness.load import share_worker
+from harness.load.dask_cluster import client_of, workers_of
 from harness.load.merging import merge_shares
 from harness.load.run import Finished, make_folder
 from harness.load.targets import check_urls, fenced_resource, lock_server
 
 _READY_WITHIN = 120.0
 _HEAD_START = 1.0
-"""Seconds between the order to start and the start: far more than an order takes."""
+_ROUND_TRIPS = 10
+"""Seconds between the order to start and the start, and so many of the slowest round trips besides."""
+_SILENT = 30.0
+"""Seconds without a word of its worker to the scheduler, after which a share is given up: frozen, or cut off.
+The scheduler itself waits for five minutes."""
 _LOOK_EVERY = 0.25
 _PINGS = 7
 _PIECE = 4 << 20
@@ -42,8 +46,12 @@ class _Worker:
     """Its clock less ours, in seconds."""
     unsure: float = 0.0
     """By how much that may be wrong: half of the quickest round trip."""
+    round_trip: float = 0.0
+    """The slowest one."""
     future: Any = None
     lost: str = field(default="")
+    heard: tuple[float, float] = (0.0, 0.0)
+    """When it last spoke to the scheduler, by the scheduler's clock; when we first saw that, by ours."""
 
 
 def parse_fleet(text: str) -> str:
@@ -77,20 +85,20 @@ async def run_fleet(
             status(f"starting the servers and the fleet {config.fleet}")
             server = await stack.enter_async_context(lock_server(config))
             resource = await stack.enter_async_context(fenced_resource(config))
-            client = await stack.enter_async_context(_client(config.fleet or ""))
-            fleet = _DaskFleet(client, await _workers(client), status)
+            client = await stack.enter_async_context(client_of(config.fleet or ""))
+            fleet = _DaskFleet(client, await workers_of(client), status)
             product = redact(await server.product())
             shared = replace(config, fleet=None, url=server.url, resource_url=resource.url)
             await fleet.start(shared)
             await fleet.finish(interrupted)
             shares = await fleet.fetch(folder / "shares")
             failures = ["the lock server died during the run"] if server.dead() else []
+            if not shares:
+                raise UsageError(f"no share of the run came back: {'; '.join(fleet.missing.values())}")
     except BaseException:
         if not (folder / "shares").exists():
             folder.rmdir()
         raise
-    if not shares:
-        raise UsageError(f"no share of the run came back: {'; '.join(fleet.missing.values())}")
     status("merging and checking the histories")
     summary = await asyncio.to_thread(
         merge_shares,
@@ -157,13 +165,16 @@ class _DaskFleet:
             worker.future = self._client.submit(
                 share_worker.run_share, share, self._run, workers=[worker.address], pure=False, retries=0
             )
-            await self._compare_clocks(worker)
-        clocks = ", ".join(f"{w.ahead * 1e3:+.2f} ± {w.unsure * 1e3:.2f} ms" for w in self._workers)
-        self._status(f"{count} workers, their clocks less ours: {clocks}")
         await self._until_ready()
-        start = time.time() + _HEAD_START
-        for worker in self._alive():
-            await self._ask(worker, share_worker.begin, self._run, start + worker.ahead)
+        for worker in self._alive():  # only now: a share that is starting keeps its worker from answering
+            await self._compare_clocks(worker)
+        clocks = ", ".join(f"{w.ahead * 1e3:+.2f} ± {w.unsure * 1e3:.2f} ms" for w in self._alive())
+        self._status(f"{count} workers, their clocks less ours: {clocks}")
+        slowest = max((worker.round_trip for worker in self._alive()), default=0.0)
+        start = time.time() + _HEAD_START + _ROUND_TRIPS * slowest
+        await asyncio.gather(
+            *(self._order(w, share_worker.begin, self._run, start + w.ahead) for w in self._alive())
+        )
         self._status(f"{config.contenders:,} contenders, {config.rate:g} arrivals/s, {config.duration:g} s")
 
     async def finish(self, interrupted: asyncio.Event) -> None:
@@ -172,8 +183,7 @@ class _DaskFleet:
         while pending := [worker for worker in self._alive() if not worker.future.done()]:
             if interrupted.is_set() and not told:
                 told = True
-                for worker in pending:
-                    await self._ask(worker, share_worker.stop, self._run)
+                await asyncio.gather(*(self._order(w, share_worker.stop, self._run) for w in pending))
             await self._notice_losses(pending)
             await asyncio.sleep(_LOOK_EVERY)
 
@@ -189,7 +199,7 @@ class _DaskFleet:
                     await self._copy(worker, remote, name, size, folder / name)
                 await self._ask(worker, share_worker.remove, remote)
             except Exception as error:  # whatever the worker raised: its share is lost, the others are not
-                self._lose(worker, " ".join(f"{type(error).__name__}: {error}".split()))
+                self._lose(worker, f"did not hand it over ({_words(error)})")
                 continue
             folders.append(folder)
         return folders
@@ -207,14 +217,27 @@ class _DaskFleet:
         self.missing[worker.number] = f"its worker {worker.address} {reason}"
 
     async def _ask(self, worker: _Worker, function: Callable[..., Any], *arguments: Any) -> Any:
-        return (await self._client.run(function, *arguments, workers=[worker.address]))[worker.address]
+        async with asyncio.timeout(_SILENT):
+            answers = await self._client.run(function, *arguments, workers=[worker.address])
+        return answers[worker.address]
+
+    async def _order(self, worker: _Worker, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Ask it; a worker that does not answer is lost, the others are not."""
+        try:
+            return await self._ask(worker, function, *arguments)
+        except Exception as error:  # whatever Dask raises for one that has gone
+            self._lose(worker, f"does not answer ({_words(error)})")
+            return None
 
     async def _compare_clocks(self, worker: _Worker) -> None:
         quickest = float("inf")
         for _ in range(_PINGS):
             before = time.time()
-            there = await self._ask(worker, share_worker.clock)
+            there = await self._order(worker, share_worker.clock)
+            if there is None:
+                return
             after = time.time()
+            worker.round_trip = max(worker.round_trip, after - before)
             if after - before < quickest:
                 quickest = after - before
                 worker.ahead, worker.unsure = there - (before + after) / 2, quickest / 2
@@ -227,7 +250,7 @@ class _DaskFleet:
             for worker in [worker for worker in waiting if not worker.lost]:
                 if worker.future.done():
                     await worker.future  # it cannot work with the servers, and says why
-                if await self._ask(worker, share_worker.is_ready, self._run):
+                if await self._order(worker, share_worker.is_ready, self._run):
                     waiting.remove(worker)
             waiting = [worker for worker in waiting if not worker.lost]
             await asyncio.sleep(_LOOK_EVERY)
@@ -235,46 +258,22 @@ class _DaskFleet:
     async def _notice_losses(self, workers: Sequence[_Worker]) -> None:
         known = (await self._client.scheduler.identity(n_workers=-1))["workers"]
         for worker in workers:
-            if worker.address not in known and not worker.future.done():
+            if worker.future.done():
+                continue
+            if worker.address not in known:
                 self._lose(worker, "died before its share was over")
-                await self._client.cancel([worker.future], force=True)
+            elif self._is_silent(worker, known[worker.address]["last_seen"]):
+                self._lose(worker, f"was not heard for {_SILENT:g} s before its share was over")
+            else:
+                continue
+            await self._client.cancel([worker.future], force=True)
+
+    def _is_silent(self, worker: _Worker, last_seen: float) -> bool:
+        now = time.monotonic()
+        if last_seen != worker.heard[0]:
+            worker.heard = last_seen, now
+        return now - worker.heard[1] > _SILENT
 
 
-@contextlib.asynccontextmanager
-async def _client(fleet: str) -> AsyncIterator[Any]:
-    """A client of the fleet's scheduler, which is started here for `local:N`.
-
-    :raises UsageError: no scheduler answers.
-    """
-    from distributed import Client, LocalCluster
-
-    async with contextlib.AsyncExitStack() as stack:
-        kind, _, count = fleet.partition(":")
-        target: Any = fleet
-        if kind == "local":
-            target = await stack.enter_async_context(
-                LocalCluster(
-                    n_workers=int(count),
-                    threads_per_worker=1,
-                    processes=True,
-                    asynchronous=True,
-                    dashboard_address=None,
-                    host="127.0.0.1",
-                    local_directory=stack.enter_context(
-                        tempfile.TemporaryDirectory(prefix="asyncdlock-fleet-")
-                    ),
-                )
-            )
-        try:
-            client = await stack.enter_async_context(Client(target, asynchronous=True, timeout=15))
-        except (OSError, TimeoutError) as error:
-            raise UsageError(f"no Dask scheduler answers at {fleet}: {error}") from None
-        yield client
-
-
-async def _workers(client: Any) -> list[str]:
-    """:raises UsageError: the scheduler has none."""
-    addresses = sorted((await client.scheduler.identity(n_workers=-1))["workers"])
-    if not addresses:
-        raise UsageError("the scheduler has no workers: start some with 'dask worker tcp://…'")
-    return addresses
+def _words(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__} {error}".split())

@@ -53,6 +53,7 @@ async def test_the_page_follows_the_run_and_ends_with_its_verdict(tmp_path: Path
     async with browser(tmp_path) as page, started(*flags) as program:
         address = await address_of(program)
         await page.open(address)
+        assert await page.evaluate("document.getElementById('state').textContent") in ("starting", "running")
         await until(page, "Number(document.querySelector('[data-figure=acquired]').dataset.value) > 0")
         figures = json.loads(await page.evaluate(_FIGURES))
         assert float(figures["p99"]) >= float(figures["p50"]) > 0

@@ -18,6 +18,7 @@ from distributed import Client
 
 from harness.config import RunConfig, UsageError
 from harness.history import HISTORY_FILE, load_run
+from harness.load import dask_fleet
 from harness.load.dask_fleet import check_fleet, parse_fleet
 from harness.load.pacer import offsets, share
 from harness.load.run import run_load
@@ -222,6 +223,37 @@ async def test_a_worker_that_is_killed_is_missing_from_verdict_and_certificate(t
     assert summary["resource"]["accepted"] > sum(part["arrivals"]["acquired"] for part in left), (
         "it had begun"
     )
+
+
+async def test_a_worker_that_freezes_is_given_up(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection to the scheduler stays, and nothing ever comes over it."""
+    monkeypatch.setattr(dask_fleet, "_SILENT", 10.0)
+    config = RunConfig(
+        **servers, fleet="local:2", rate=40, contenders=20, duration=4.0, out=str(tmp_path / "runs")
+    )
+    frozen: list[psutil.Process] = []
+
+    def status(text: str) -> None:
+        if "arrivals/s" in text:
+            members = [
+                process
+                for process in psutil.Process().children(recursive=True)
+                if "harness.load.member" in process.cmdline()
+            ]
+            assert len(members) == 2
+            worker = members[0].parent()
+            assert worker is not None
+            worker.suspend()
+            frozen.append(worker)
+
+    finished = await dask_fleet.run_fleet(config, command=[], status=status, interrupted=asyncio.Event())
+    assert frozen, "it was under load"
+    missing = [machine.missing for machine in finished.summary.certificate.machines]
+    assert sum("was not heard for 10 s" in (reason or "") for reason in missing) == 1, missing
+    assert finished.summary.verdict == "unknown"
+    assert not frozen[0].is_running(), "nothing is left behind"
 
 
 @pytest.mark.parametrize("text", ["local", "local:0", "local:x", "host:8786", "tcp://host", "http://h:1"])

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from harness import servers
+from harness.cli.main import COMMANDS, main
 from harness.history import Row, load_run, read
 from tests.cli.program import ROOT, harness, started
 
@@ -193,6 +194,15 @@ async def test_a_stream_that_cannot_be_written_any_more_does_not_end_the_run(tmp
     assert program.code in (0, 3), program.stderr  # 3: on a machine too busy to be trusted
     assert "--stream cannot be written any more: No space left on device; the run goes on" in program.stderr
     assert (program.folder() / "summary.json").is_file()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_percent_sign_in_a_help_text_is_one(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """argparse reads `%` in help texts as the beginning of a format."""
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert "option_strings" not in capsys.readouterr().out
 
 
 async def test_help_explains_with_examples() -> None:

@@ -1,9 +1,13 @@
 """compose/ without a Docker engine: valid, pinned, on loopback, and in step with harness/servers."""
 
 import argparse
+import asyncio
+import contextlib
+import random
 import re
 import shlex
-from collections.abc import Iterator
+import shutil
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
+import asyncdlock
 from asyncdlock.backend import open_backend
 from harness.cli import resource as resource_command
 from harness.servers.errors import ServerMissing
@@ -25,7 +30,7 @@ TEXT = (COMPOSE / "compose.yaml").read_text()
 README = (COMPOSE / "README.md").read_text()
 DOCKERFILE = (COMPOSE / "Dockerfile").read_text()
 
-PROFILES = {"redis", "redlock", "etcd", "zookeeper", "postgres", "s3", "harness"}
+PROFILES = {"redis", "redlock", "sentinel", "cluster", "etcd", "zookeeper", "postgres", "s3", "harness"}
 
 
 def interpolated(text: str) -> str:
@@ -35,7 +40,7 @@ def interpolated(text: str) -> str:
 
 MODEL: dict[str, Any] = yaml.safe_load(interpolated(TEXT))
 SERVICES: dict[str, dict[str, Any]] = MODEL["services"]
-LASTING = sorted(SERVICES.keys() - {"harness"})
+LASTING = sorted(SERVICES.keys() - {"harness", "cluster"})
 
 # The part of the Compose specification that is used here, and nothing else: a misspelt key fails.
 _STRINGS = {"type": "array", "items": {"type": "string"}}
@@ -72,7 +77,7 @@ SCHEMA = {
                             "required": ["condition"],
                             "additionalProperties": False,
                             "properties": {
-                                "condition": {"enum": ["service_started", "service_healthy"]},
+                                "condition": {"enum": ["service_healthy", "service_completed_successfully"]},
                                 "required": {"type": "boolean"},
                             },
                         },
@@ -110,7 +115,9 @@ def test_the_file_uses_only_keys_that_compose_knows() -> None:
 def test_the_file_is_what_the_compose_specification_allows() -> None:
     """By a parser of the whole specification, where it is installed."""
     compose_spec = pytest.importorskip("compose_spec", reason="pip install compose-spec")
-    model = compose_spec.PyCompose.from_yaml(yaml.safe_dump(MODEL))
+    # Docker takes a tag, for people, and a digest, which it pulls, together; this parser does not.
+    text = re.sub(r":[^:@\s]+(?=@sha256:)", "", yaml.safe_dump(MODEL))
+    model = compose_spec.PyCompose.from_yaml(text)
     model.validate()
     assert sorted(model.service_names()) == sorted(SERVICES)
 
@@ -118,13 +125,15 @@ def test_the_file_is_what_the_compose_specification_allows() -> None:
 # Promises about every service
 
 
-@pytest.mark.parametrize("service", LASTING)
-def test_every_image_is_pinned_to_a_version(service: str) -> None:
-    name, _, tag = SERVICES[service]["image"].rpartition(":")
+@pytest.mark.parametrize("service", [*LASTING, "cluster"])
+def test_every_image_is_pinned_to_a_version_and_a_digest(service: str) -> None:
+    image, _, digest = SERVICES[service]["image"].partition("@")
+    name, _, tag = image.rpartition(":")
     if "build" in SERVICES[service]:
-        assert tag == "local"
+        assert (tag, digest) == ("local", "")
     else:
         assert name
+        assert re.fullmatch(r"sha256:[0-9a-f]{64}", digest)
         whole = r"\d+\.\d+$" if service == "s3" else r"v?\d+\.\d+\.\d+"  # SeaweedFS counts in two numbers
         if service == "postgres":
             whole = r"\d+\.\d+-"  # and so does PostgreSQL
@@ -135,7 +144,8 @@ def test_the_versions_are_those_that_are_asked_for() -> None:
     assert SERVICES["redis"]["image"].startswith("redis:7.")
     assert SERVICES["zookeeper"]["image"].startswith("zookeeper:3.8.")
     # 3.5.1, which the wheel brings, can lose consistency when members are killed; later ones cannot.
-    major, minor, patch = map(int, re.findall(r"\d+", SERVICES["etcd1"]["image"].rpartition(":")[2]))
+    [version] = re.findall(r":v([\d.]+)@", SERVICES["etcd1"]["image"])
+    major, minor, patch = map(int, version.split("."))
     assert (major, minor) == (3, 5)
     assert patch >= 6
 
@@ -162,13 +172,18 @@ def test_profiles_volumes_and_dependencies_exist(service: str) -> None:
     assert set(definition.get("profiles", [])) <= PROFILES
     assert {volume.partition(":")[0] for volume in definition.get("volumes", [])} <= MODEL["volumes"].keys()
     for other, dependency in definition.get("depends_on", {}).items():
-        assert "healthcheck" in SERVICES[other]
+        ends = dependency["condition"] == "service_completed_successfully"
+        assert ends == ("healthcheck" not in SERVICES[other])
         # Compose refuses a file in which a required service has a profile that is not active.
-        assert not dependency.get("required", True) or "profiles" not in SERVICES[other]
+        required = dependency.get("required", True)
+        assert not required or SERVICES[other].get("profiles", []) in ([], definition["profiles"])
 
 
 def test_the_harness_waits_for_every_server() -> None:
-    assert SERVICES["harness"]["depends_on"].keys() == set(LASTING)
+    waited_for = set(SERVICES["harness"]["depends_on"])
+    for name in tuple(waited_for):
+        waited_for |= SERVICES[name].get("depends_on", {}).keys()
+    assert waited_for == {*LASTING, "cluster"}
 
 
 def test_only_the_resource_runs_without_being_asked_for() -> None:
@@ -180,7 +195,7 @@ def test_only_the_resource_runs_without_being_asked_for() -> None:
 
 def test_the_image_is_pinned_and_does_not_run_as_root() -> None:
     [base] = re.findall(r"^FROM (\S+)$", DOCKERFILE, re.MULTILINE)
-    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", base)
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base)
     users = re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE)
     assert users
     assert users[-1] not in {"root", "0"}
@@ -236,6 +251,90 @@ def test_redis_has_the_settings_of_the_harness(service: str) -> None:
     flags = [argument.removeprefix("--") for argument in arguments[::2]]
     assert program == "redis-server"
     assert dict(zip(flags, ([value] for value in arguments[1::2]), strict=True)) == ours
+
+
+async def started(command: list[str], address: str, folder: Path) -> asyncio.subprocess.Process:
+    """What a container would run, here: at an address of its own, with a folder of its own for /data."""
+    folder.mkdir()
+    words = [word.replace("/data/", f"{folder}/") for word in command]
+    if words[0] == "sh":
+        words[2] += f" --bind {address}"
+    else:
+        words += ["--bind", address]
+        if "--cluster-enabled" in words:
+            words += ["--cluster-announce-ip", address]  # a container has one; here all leave by 127.0.0.1
+    return await asyncio.create_subprocess_exec(*words, cwd=folder, stdout=asyncio.subprocess.DEVNULL)
+
+
+@contextlib.asynccontextmanager
+async def containers(profile: str, folder: Path) -> AsyncIterator[dict[str, str]]:
+    """The lasting servers of a profile as processes, and their addresses on loopback."""
+    if not (shutil.which("redis-server") and shutil.which("redis-cli")):
+        pytest.skip("apt-get install redis-server")
+    names = [name for name in LASTING if SERVICES[name].get("profiles") == [profile]]
+    network = random.Random().randrange(2, 250)
+    addresses = {name: f"127.{network}.0.{number}" for number, name in enumerate(names, 1)}
+    children = []
+    try:
+        for name in names:
+            command = [
+                re.sub(r"\bprimary\b", addresses.get("primary", ""), word)
+                for word in SERVICES[name]["command"]
+            ]
+            children.append(await started(command, addresses[name], folder / name))
+        yield addresses
+    finally:
+        for child in children:
+            child.kill()
+        for child in children:
+            await child.wait()
+
+
+async def until_connected(address: str) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection(address, 6379)
+                writer.close()
+                return
+            await asyncio.sleep(0.05)
+
+
+async def until_locked(url: str) -> None:
+    """The library takes a lock there; until the servers have found each other it cannot."""
+    async with asyncio.timeout(90), asyncdlock.connect(url) as locks:
+        while True:
+            with contextlib.suppress(asyncdlock.LockError):
+                async with locks.hold("compose", ttl=5.0, timeout=5.0) as handle:
+                    assert handle.fence > 0
+                    return
+            await asyncio.sleep(0.2)
+
+
+async def test_the_sentinels_of_the_file_lead_to_the_primary(tmp_path: Path) -> None:
+    async with containers("sentinel", tmp_path) as addresses:
+        sentinels = ",".join(f"{addresses[f'sentinel{number}']}:26379" for number in (1, 2, 3))
+        await until_locked(f"redis-queue://{sentinels}/0?topology=sentinel&service=mymaster")
+
+
+async def test_the_cluster_of_the_file_forms(tmp_path: Path) -> None:
+    async with containers("cluster", tmp_path) as addresses:
+        nodes = [f"{address}:6379" for address in addresses.values()]
+        shell, flag, script = SERVICES["cluster"]["command"]
+        script = re.sub(r"\$\$\(.*\)", " ".join(nodes), script, flags=re.DOTALL)
+        for address in addresses.values():
+            await until_connected(address)
+        forming = await asyncio.create_subprocess_exec(
+            shell, flag, f"exec {script}", stdout=asyncio.subprocess.DEVNULL
+        )
+        try:
+            async with asyncio.timeout(90):
+                assert await forming.wait() == 0
+        finally:
+            if forming.returncode is None:
+                forming.kill()
+                await forming.wait()
+        await until_locked(f"redis-queue://{','.join(nodes)}/0?topology=cluster")
 
 
 def test_s3_has_the_settings_of_the_harness() -> None:
@@ -310,7 +409,9 @@ def commands_with_urls() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("command", "url"), list(commands_with_urls()))
 def test_the_urls_of_the_readme_reach_what_is_published(command: str, url: str) -> None:
     open_backend(url, {})  # the library accepts it
-    hosts = re.sub(r"^[a-z-]+://|/0$", "", url).split(",")
+    hosts = re.sub(r"^[a-z-]+://|/0(\?.*)?$", "", url).split(",")
+    if "topology" in url:
+        hosts = [host.partition(":")[0] for host in hosts]
     published = {
         port.rpartition(":")[0] for service in SERVICES.values() for port in service.get("ports", [])
     }
@@ -318,7 +419,10 @@ def test_the_urls_of_the_readme_reach_what_is_published(command: str, url: str) 
         [profile] = re.findall(r"--profile (\w+)", command)
         assert all(profile in SERVICES[host]["profiles"] for host in hosts)
         members = [name for name, service in SERVICES.items() if profile in service.get("profiles", [])]
-        assert hosts == members
+        if profile in ("sentinel", "cluster"):  # the others of the profile are found through these
+            assert set(hosts) < set(members)
+        else:
+            assert hosts == members
     else:
         assert set(hosts) <= published
 
