@@ -30,6 +30,8 @@ _SILENT = 30.0
 """Seconds without a word of its worker to the scheduler, after which a share is given up: frozen, or cut off.
 The scheduler itself waits for five minutes."""
 _LOOK_EVERY = 0.25
+_ANSWER_WITHIN = 60.0
+"""A worker that starts its share on a busy machine takes its time to answer."""
 _PINGS = 7
 _PIECE = 4 << 20
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -217,7 +219,7 @@ class _DaskFleet:
         self.missing[worker.number] = f"its worker {worker.address} {reason}"
 
     async def _ask(self, worker: _Worker, function: Callable[..., Any], *arguments: Any) -> Any:
-        async with asyncio.timeout(_SILENT):
+        async with asyncio.timeout(_ANSWER_WITHIN):
             answers = await self._client.run(function, *arguments, workers=[worker.address])
         return answers[worker.address]
 
