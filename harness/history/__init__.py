@@ -120,6 +120,8 @@ class _Loading:
         self._written = 0
         """Rows since the header."""
         self._ended = True
+        self._config: Mapping[str, Any] = {}
+        """Of the file's first header."""
         self._contested: set[str] = set()
         """Keys whose value nobody knows."""
 
@@ -184,6 +186,11 @@ class _Loading:
         if not first and not self._ended:
             history.damage.append(f"{path.name} has no end mark before its next header")
         self._written, self._ended = 0, False
+        if first:
+            self._config = header.config
+        elif header.config != self._config:
+            history.damage.append(f"{path.name} has another header, which says something else of the run")
+            return
         if header.kind == "arrivals":
             self._origin = header.origin_ns
             history.config = {**history.config, **header.config}

@@ -29,6 +29,8 @@ CREATE TABLE IF NOT EXISTS log (
 CREATE TABLE IF NOT EXISTS health (only INTEGER PRIMARY KEY CHECK (only = 1), checks INTEGER NOT NULL);
 """
 
+BEGIN = "BEGIN IMMEDIATE"
+COMMIT = "COMMIT"
 STATE = "SELECT mark_token, mark_seq, token, seq, version, digest, recent FROM resource WHERE key = ?"
 VALUE = "SELECT mark_token, mark_seq, token, seq, version, body FROM resource WHERE key = ?"
 PUT = """

@@ -77,7 +77,7 @@ def _check_reasons(evidence: Evidence, findings: Findings) -> None:
 
 def _check_refusal(evidence: Evidence, row: Row, decisions: Sequence[Decision], findings: Findings) -> None:
     # A refusal beside an acceptance is a write that was sent again because its first reply was lost.
-    refusals = [decision for decision in decisions if decision.outcome != "accepted"]
+    refusals = [decision for decision in decisions if decision.outcome in ("stale", "repeated")]
     told = seconds(row.write_done)
     if refusals:
         marks = {decision.seen for decision in refusals}
@@ -87,7 +87,10 @@ def _check_refusal(evidence: Evidence, row: Row, decisions: Sequence[Decision], 
                 *(row, told, row.seen, refusals[-1], refusals[-1].seen),
             )
     elif decisions:
-        findings.violated("{} was told at {} that its write is stale, but it was accepted", row, told)
+        findings.violated(
+            "{} was told at {} that its write is stale, but the log has it as {}",
+            *(row, told, decisions[0].outcome),
+        )
     elif evidence.from_the_start:
         findings.unknown("{} was refused, but the log has no such refusal", row)
 

@@ -47,7 +47,10 @@ def completeness(evidence: Evidence) -> CheckResult:
 def _arrivals(evidence: Evidence, findings: Findings) -> None:
     """A run numbers its arrivals from 0, and its processes take turns."""
     processes = evidence.history.config.get("processes")
-    if not isinstance(processes, int) or processes < 1:
+    if processes is None:  # written by a hand, or by a program that does not say
+        return
+    if type(processes) is not int or processes < 1:
+        findings.unknown("the run says that it had {!r} processes", processes)
         return
     rows = evidence.history.rows
     recorded: dict[int, list[int]] = defaultdict(list)
@@ -72,6 +75,11 @@ def _log(evidence: Evidence, findings: Findings) -> None:
     if log and log[0].seq > history.log_after + 1 and not history.log_selected:
         findings.unknown(
             "the log of the resource begins with number {}, not {}", log[0].seq, history.log_after + 1
+        )
+    if log and log[0].seq <= history.log_after:
+        findings.unknown(
+            "the log of the resource begins with number {}, but says that it begins after {}",
+            *(log[0].seq, history.log_after),
         )
     if not history.log_selected:
         for before, after in pairwise(log):

@@ -46,7 +46,6 @@ class Evidence:
         """The arrivals: each once, each attempt with an owner of its own, its times in order."""
         rows = self.history.rows
         findings = self.findings()
-        alone = self.history.config.get("kind") == "exclusive"
         for row in _repeated(rows, "id"):
             findings.unknown("{} is recorded twice", row)
         for row in _repeated([row for row in rows if row.owner is not None], "owner"):
@@ -66,10 +65,21 @@ class Evidence:
                 )
             elif row.outcome == "timed_out" and row.granted is not None:
                 findings.unknown("{} timed out although it was granted the lock", row)
-            elif row.shared and alone:
-                findings.unknown("{} took the lock beside others, in a run of exclusive locks", row)
+            elif row.shared:
+                self._check_shared(row, findings)
         findings.demand()
         return rows
+
+    def _check_shared(self, row: Row, findings: Findings) -> None:
+        """Only some kinds of lock are held beside others, and their readers do not write."""
+        text = str(self.history.config.get("kind", ""))
+        kind = text.partition(":")[0]
+        if kind == "exclusive":
+            findings.unknown("{} took the lock beside others, in a run of exclusive locks", row)
+        elif kind not in ("", "shared", "semaphore") or (kind == "semaphore" and self.permits is None):
+            findings.unknown("{} took the lock beside others, but {!r} says not how many may", row, text)
+        elif kind == "shared" and row.write != "none":
+            findings.unknown("{} is a reader, but wrote", row)
 
     @cached_property
     def log(self) -> Sequence[Decision]:
@@ -84,6 +94,8 @@ class Evidence:
         # not before it.
         over = 1 << 63
         for decision in reversed(log):
+            if min(decision.seq, decision.token, decision.fence_seq, decision.seen or 0) < 0:
+                findings.unknown("the resource's log has a number below 0: {}", decision)
             if decision.started > decision.decided:
                 findings.unknown("{} was decided before it began", decision)
             if decision.started > over:

@@ -34,6 +34,8 @@ class Hold(NamedTuple):
     row: Row
     assumed: bool = False
     """Nothing but the TTL tells the end: of what is certain this is none but the start."""
+    moment: bool = False
+    """Nothing tells the end, nor whether it had not been lost before it was granted."""
 
 
 Span = tuple[int, int, Hold]
@@ -45,7 +47,7 @@ Sweep = Callable[[Sequence[Span]], Iterable[tuple[Hold, Hold]]]
 def holders(evidence: Evidence) -> CheckResult:
     """Per key: no two at once within their validity who want it alone, and fences rise from hold to hold."""
     findings = evidence.findings()
-    overlaps = judged = granted = excused = outlived = 0
+    overlaps = judged = granted = excused = outlived = timeless = 0
     apart: set[int] = set()
     for key, everybody in evidence.granted.items():
         grants = [row for row in everybody if not row.shared]
@@ -53,7 +55,8 @@ def holders(evidence: Evidence) -> CheckResult:
         excused += freed
         outlived += sum(_relied_on_nothing(hold, evidence.ttl) for hold in holds)
         granted += len(grants)
-        judged += len(holds)
+        judged += sum(not hold.moment for hold in holds)
+        timeless += sum(hold.row.write_done == hold.start for hold in holds)
         proven = set()
         for before, after in overlapping(_certain(holds), evidence.clocks, _any_two):
             overlaps += 1
@@ -64,7 +67,12 @@ def holders(evidence: Evidence) -> CheckResult:
                 *(after.row, seconds(after.start)),
             )
         for before, after in overlapping(holds, evidence.clocks, _any_two):
-            if before.assumed and after.row.id not in proven:
+            if after.moment:
+                findings.unknown(
+                    "{} was granted the lock at {}, when {} held it: nothing tells whether it was too late",
+                    *(after.row, seconds(after.start), before.row),
+                )
+            elif before.assumed and after.row.id not in proven:
                 findings.unknown(
                     "{} was granted the lock at {}, less than a TTL after {} had asked for it: "
                     "nothing tells whether that one's lease had ended",
@@ -72,7 +80,7 @@ def holders(evidence: Evidence) -> CheckResult:
                 )
         _check_across_processes(evidence, holds, proven, findings)
         # A single moment orders a hold as well as its whole length does.
-        fenced = [hold.row for hold in holds if hold.row.fence is not None]
+        fenced = [hold.row for hold in _certain(holds) if hold.row.fence is not None]
         for epoch in evidence.epochs(key, fenced):
             _check_fences(evidence, epoch, findings)
         apart |= _not_comparable(holds, evidence.clocks)
@@ -80,6 +88,12 @@ def holders(evidence: Evidence) -> CheckResult:
         findings.unknown(
             "nothing tells until when {:,} of {:,} holds were valid: two at once would not be noticed",
             *(granted - judged, granted),
+        )
+    elif timeless > granted / 2:
+        findings.unknown(
+            "no time passed while {:,} of {:,} holders wrote, by their own clocks: two at once would not be "
+            "noticed",
+            *(timeless, granted),
         )
     elif granted > judged:
         findings.unseen("{:,} holds of which nothing tells until when they were valid", granted - judged)
@@ -117,7 +131,7 @@ def _claimed(evidence: Evidence, key: str, rows: Iterable[Row]) -> tuple[list[Ho
 def _relied_on_nothing(hold: Hold, ttl: int | None) -> bool:
     """Whether a holder that nobody froze wrote after a promise that was over as soon as it was given."""
     sent = hold.row.write_sent
-    if sent is None or sent <= hold.end or hold.row.paused:
+    if sent is None or sent <= hold.end or hold.row.paused or hold.moment:
         return False
     return ttl is None or hold.end - hold.start < ttl / 2
 
@@ -158,11 +172,12 @@ def certain_holds(evidence: Evidence, key: str, rows: Iterable[Row]) -> list[Hol
 
 
 def _certain(holds: Iterable[Hold]) -> list[Hold]:
-    return [hold._replace(end=hold.start) if hold.assumed else hold for hold in holds]
+    known = [hold for hold in holds if not hold.moment]
+    return [hold._replace(end=hold.start) if hold.assumed else hold for hold in known]
 
 
 def _hold(row: Row, ttl: int | None) -> Hold | None:
-    """`None` when nothing tells how long the lock was this holder's."""
+    """`None` when the lock was no longer this holder's when it was granted it."""
     assert row.granted is not None
     last = next(
         time for time in (row.releasing, row.write_done, row.write_sent, row.granted) if time is not None
@@ -170,12 +185,14 @@ def _hold(row: Row, ttl: int | None) -> Hold | None:
     if row.outcome == "lost":
         # Told that the lease is gone, at a time that nobody noted: what is certain is the check
         # before its write, which a frozen holder does not make.
+        if row.paused and row.write_sent is not None and row.valid_until is not None:
+            return Hold(row.granted, max(min(last, row.valid_until), row.granted), row, assumed=True)
         last = row.granted if row.paused or row.write_sent is None else row.write_sent
     if row.valid_until is not None:
         last = min(last, row.valid_until)
     elif row.outcome != "ok" or row.paused:
         if ttl is None or row.called is None:
-            return None
+            return Hold(row.granted, row.granted, row, moment=True)
         last = min(last, row.called + ttl)
         return Hold(row.granted, last, row, assumed=True) if last >= row.granted else None
     return Hold(row.granted, last, row) if last >= row.granted else None
