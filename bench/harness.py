@@ -239,11 +239,31 @@ def markdown(outcome: Mapping[str, Any]) -> Iterable[str]:
             offered = f"{outcome['offered'][name]:,.0f}"
             yield f"| {name} | {offered} | {version} | " + " | ".join(cells) + f" | {spread} |"
     yield ""
+    yield _second_generator(outcome)
+    yield ""
     yield "| a part alone | per second |"
     yield "|---|---|"
     for title, key in (("fenced PUTs, wrk on the resource", "resource"), ("raw lock cycles", "lock")):
         values = outcome["alone"][key]
         yield f"| {title} | {f'{statistics.median(values):,.0f}' if values else 'not measured: no wrk'} |"
+
+
+def _second_generator(outcome: Mapping[str, Any]) -> str:
+    """What a second generator brought, beside what the machine's cores leave to it."""
+
+    def median(load: str, figure: str) -> float:
+        return float(statistics.median(one[figure] for one in outcome["runs"][load]["now"]))
+
+    one, two = "at twice the capacity", "at twice the capacity, two generators"
+    served = median(one, "sections_per_s")
+    cores = outcome["environment"]["cpus"]
+    section_us = sum(median(one, f"{part}_us") for part in ("client", "resource", "server"))
+    most = cores * 1e6 / section_us
+    return (
+        f"Two generators served {median(two, 'sections_per_s') / served:.2f} times what one did. A section "
+        f"takes {section_us:.0f} µs of CPU, so {cores} cores carry {most:,.0f} of them per second at most, "
+        f"{most / served:.2f} times what one generator served: no second one can bring more than that here."
+    )
 
 
 def say(line: str) -> None:
