@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from harness import servers
-from harness.cli.main import COMMANDS, main
+from harness.cli.commands import COMMANDS
+from harness.cli.main import main
 from harness.history import Row, load_run, read
 from tests.cli.program import ROOT, harness, started
 
