@@ -1,5 +1,6 @@
 """Keys and times: what is taken, and what is refused before anything is sent."""
 
+import asyncio
 import math
 from typing import Any
 
@@ -64,8 +65,19 @@ async def test_a_ttl_that_the_server_cannot_do_is_refused(locks: asyncdlock.Lock
         with pytest.raises(ValueError, match="multiples"):
             await locks.acquire(key, ttl=can.min_ttl + can.ttl_step / 2)
     assert locks._backend.commands == 0
-    shortest = await locks.acquire(key, ttl=can.min_ttl)
-    await shortest.release()
+    async with asyncio.timeout(60.0):
+        while not await _granted_for(locks, key, can.min_ttl):
+            pass  # the machine stood still for longer than that
+
+
+async def _granted_for(locks: asyncdlock.LockClient, key: str, ttl: float) -> bool:
+    try:
+        await (await locks.acquire(key, ttl=ttl)).release()
+    except asyncdlock.BackendUnavailable as error:
+        if "too short for this server" not in str(error):
+            raise
+        return False
+    return True
 
 
 @pytest.mark.parametrize("name", ["timeout", "max_hold"])

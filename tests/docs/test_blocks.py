@@ -31,9 +31,9 @@ def server_of(installed: Callable[[str], LockServer]) -> Iterator[Callable[[str]
     with ExitStack() as stack:
 
         def url(scheme: str) -> str:
-            if scheme in INSTALLATIONS:
-                return installed(scheme).url
-            return stack.enter_context(_started(OTHERS[scheme]())).url
+            if scheme in OTHERS:
+                return stack.enter_context(_started(OTHERS[scheme]())).url
+            return installed(scheme).url
 
         yield url
 
