@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import compose_spec
 import pytest
 import yaml
 
@@ -21,6 +20,7 @@ from harness.cli.main import Parser
 from harness.resource.process import spawn
 from harness.servers.ports import free_port
 from tests.cli.program import started
+from tests.compose.specification import service_names
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose"
@@ -34,8 +34,7 @@ needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="ap
 
 
 def test_the_compose_file_is_valid_pinned_and_keeps_to_loopback() -> None:
-    model = compose_spec.PyCompose.from_yaml(yaml.safe_dump(MODEL))
-    model.validate()
+    assert service_names(MODEL) == sorted(MODEL["services"])
     for name, service in MODEL["services"].items():
         tag = service["image"].partition(":")[2]
         assert re.fullmatch(r"v?\d+\.\d+\.\d+@sha256:[0-9a-f]{64}", tag), f"{name} runs {tag!r}"
