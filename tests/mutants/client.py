@@ -52,15 +52,15 @@ MUTANTS = [
     Mutant(
         "holding: a late yes moves the end of a lost lease",
         _HOLDING,
-        "if self.state is not HELD or expires_at <= self.expires_at:",
-        "if expires_at <= self.expires_at:",
+        "if self.state is HELD and expires_at > self.expires_at:",
+        "if expires_at > self.expires_at:",
         _OF_WATCHDOG + "test_a_loss_ends_the_body_at_once_whatever_is_answered_later",
     ),
     Mutant(
         "holding: a lease that ran out unnoticed is extended",
         _HOLDING,
-        "        if time.monotonic() >= self.expires_at:\n            # Others",
-        "        if False:\n            # Others",
+        "            if time.monotonic() >= self.expires_at:\n                # Others",
+        "            if False:\n                # Others",
         _OF_WATCHDOG + "test_a_yes_brings_nothing_back_whose_end_went_unnoticed",
     ),
     Mutant(

@@ -54,24 +54,39 @@ MUTANTS = [
     Mutant(
         "sqlite: the answer before the commit",
         _RESOURCE + "sqlite.py",
-        "            else:\n                self._writer.commit()\n",
-        "",
-        _OF_RESOURCE + "test_durability.py::test_a_restart_with_another_mode_keeps_the_marks",
+        "            self._writer.execute(sql.COMMIT)\n        except BaseException:\n",
+        "            self._loop.call_soon(self._writer.commit)\n        except BaseException:\n",
+        _OF_RESOURCE
+        + "test_sqlite_file.py::test_a_write_that_comes_alone_is_committed_before_anything_else_runs",
     ),
     Mutant(
         "sqlite: a fenced read raises nothing",
-        _RESOURCE + "sqlite.py",
-        "            self._writer.execute(sql.RAISE, (read.key, *mark))\n",
+        _RESOURCE + "sqlite_decisions.py",
+        "            self._connection.execute(sql.RAISE, (read.key, *mark))\n",
         "            pass\n",
         _OF_RESOURCE + "test_contract.py::test_a_fenced_read_prevents_the_lost_update[sqlite]",
     ),
     Mutant(
+        "sqlite: a batch is answered and not committed",
+        _RESOURCE + "sqlite.py",
+        "            else:\n                self._writer.execute(sql.COMMIT)\n",
+        "",
+        _OF_RESOURCE + "test_sqlite_file.py::test_writes_that_come_together_share_transactions",
+    ),
+    Mutant(
         "sqlite: a file that is gone goes unnoticed",
         _RESOURCE + "sqlite.py",
-        "            self._watch.check()\n",
-        "",
+        "            self._watch.check()\n            self._writer.execute(sql.COMMIT)\n",
+        "            self._writer.execute(sql.COMMIT)\n",
         _OF_RESOURCE
         + "test_sqlite_file.py::test_a_file_that_is_gone_is_noticed_before_anything_more_is_promised",
+    ),
+    Mutant(
+        "sqlite: a file that is gone goes unnoticed by a batch",
+        _RESOURCE + "sqlite.py",
+        "            self._watch.check()\n            if self._sync_full:\n",
+        "            if self._sync_full:\n",
+        _OF_RESOURCE + "test_sqlite_file.py::test_a_batch_promises_nothing_on_a_file_that_is_gone",
     ),
     Mutant(
         "sqlite: a locked file stops the event loop",
@@ -82,9 +97,9 @@ MUTANTS = [
     ),
     Mutant(
         "sqlite: the log grows without limit",
-        _RESOURCE + "sqlite.py",
-        "                self._drop_old_rows()\n",
-        "                pass\n",
+        _RESOURCE + "sqlite_decisions.py",
+        "            self._drop_old_rows()\n",
+        "            pass\n",
         _OF_RESOURCE + "test_retention.py::test_refused_writes_do_not_grow_the_log_without_limit[sqlite]",
     ),
     Mutant(

@@ -14,7 +14,7 @@ from harness.history.rows import digest
 from harness.resource import ResourceProcess
 from harness.resource.client import Reply, ResourceClient
 from harness.resource.decision import Fencing, Write
-from harness.resource.store import open_store
+from harness.resource.store import StoreError, open_store
 
 
 @pytest.fixture
@@ -130,6 +130,17 @@ async def test_a_file_that_is_gone_is_noticed_before_anything_more_is_promised(
     assert f"{name} was {what}" in answer.json["error"]
     assert (await health(client)).status == 503
     assert (await client.put("key", b"w", fence=3)).status == 503
+
+
+async def test_a_batch_promises_nothing_on_a_file_that_is_gone(tmp_path: Path) -> None:
+    """With `sync=full` every write is part of one."""
+    path = tmp_path / "r.db"
+    store = await open_store(f"sqlite:{path}?sync=full", Fencing.ON, log=True)
+    async with aclosing(store):
+        assert (await store.write(_write("key", 1))).version == 1
+        path.unlink()
+        with pytest.raises(StoreError, match=r"r\.db was deleted"):
+            await store.write(_write("key", 2))
 
 
 async def test_a_file_of_an_earlier_version_is_taken_over(tmp_path: Path) -> None:
