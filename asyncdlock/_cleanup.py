@@ -19,6 +19,8 @@ _log = logging.getLogger("asyncdlock")
 
 _WORKERS = 256
 _RETRIES_PER_SECOND = 2000  # of all claims together: a server that is away is not worth a core
+# Seconds. A place in a queue has no TTL: it ends when its session is taken for dead, which may live on.
+_LEAST_FOR_A_PLACE = 5.0
 
 
 class _Debt:
@@ -26,10 +28,9 @@ class _Debt:
 
     __slots__ = ("claim", "delays", "give_up")
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: Claim, patience: float) -> None:
         self.claim = claim
-        # After one TTL the server has expired the claim by itself: trying longer is pointless.
-        self.give_up = time.monotonic() + claim.ttl
+        self.give_up = time.monotonic() + patience
         self.delays: Iterator[float] = jittered(0.05, 1.0)
 
 
@@ -49,10 +50,14 @@ class Cleanup:
         """Whether anything is still to be given back."""
         return bool(self._due or self._later or self._workers)
 
-    def give_back(self, claim: Claim) -> None:
-        """Release `claim` in the background, whatever state it is in; once drained, its TTL must do."""
+    def give_back(self, claim: Claim, *, may_wait: bool = False) -> None:
+        """Release `claim` in the background, whatever state it is in; once drained, its TTL must do.
+
+        `may_wait`: it may stand in a queue.
+        """
         if not self._closed:
-            self._put(_Debt(claim))
+            # After one TTL the server has ended a lease by itself: trying longer is pointless.
+            self._put(_Debt(claim, max(claim.ttl, _LEAST_FOR_A_PLACE if may_wait else 0.0)))
 
     def _put(self, debt: _Debt) -> None:
         self._due.append(debt)

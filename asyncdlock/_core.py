@@ -95,7 +95,7 @@ class Core:
         if isinstance(error, LockError):
             error.key, error.owner = claim.key[len(self.prefix) :], claim.owner
         if not getattr(error, "definite", False):
-            self.cleanup.give_back(claim)
+            self.cleanup.give_back(claim, may_wait=True)
         self.callers.check(task, error)
 
     async def aclose(self) -> None:

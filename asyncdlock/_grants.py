@@ -81,7 +81,7 @@ class Grants:
             try:
                 again = await verb(claim)
             except BaseException:
-                core.cleanup.give_back(claim)
+                core.cleanup.give_back(claim, may_wait=True)
                 raise
             if again is None or sound(again):
                 return again

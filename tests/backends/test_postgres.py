@@ -14,7 +14,7 @@ import pytest
 
 from asyncdlock import AcquireTimeout, BackendError, BackendUnavailable, LockClient, connect
 from asyncdlock.backends.postgres import from_url
-from asyncdlock.types import Claim, SharedClaim
+from asyncdlock.types import Claim, LeaseState, SharedClaim
 from harness import servers
 from harness.servers.catalogue import LockServer
 from harness.servers.tls import make_certificates
@@ -204,6 +204,24 @@ async def test_a_lock_whose_holder_vanished_goes_to_the_first_who_waits(url: str
         assert await handle.release()
 
 
+@pytest.mark.parametrize("verb", ["acquire", "try"])
+async def test_whoever_finds_a_lease_that_ended_stands_behind_those_who_wait(
+    url: str, key: str, verb: str
+) -> None:
+    async with aclosing(from_url(url)) as one, aclosing(from_url(url)) as two:
+        waiter, newcomer = claim(key), claim(key)
+        assert (await one._wire.send("acquire", claim(key), 1)).outcome == "granted"
+        assert (await two._wire.send("acquire", waiter, 1)).outcome == "waiting"
+        async with database(url) as connection:
+            await connection.execute(
+                "UPDATE asyncdlock.locks SET expires_at = clock_timestamp() WHERE key = $1", key
+            )
+        assert (await one._wire.send(verb, newcomer, 1)).outcome in ("waiting", "held")
+        assert (await claims(url, key))[0] == waiter.owner
+        for left in (newcomer, waiter):
+            await one.release(left)
+
+
 async def test_a_repeated_request_of_a_reader_keeps_its_fence(url: str, key: str) -> None:
     async with aclosing(from_url(url)) as backend:
         reader = SharedClaim(*claim(key))
@@ -249,6 +267,23 @@ async def test_readers_behind_a_writer_that_gives_up_are_told(url: str, key: str
 
 
 @pytest.mark.parametrize("kind", [Claim, SharedClaim])
+async def test_a_lease_that_has_ended_is_not_extended_though_nobody_took_the_lock(
+    url: str, key: str, kind: Callable[..., Claim]
+) -> None:
+    async with aclosing(from_url(url)) as backend:
+        mine = kind(*claim(key))
+        grant = await backend.acquire(mine)
+        assert await backend.renew([grant]) == [LeaseState.RENEWED]
+        async with database(url) as connection:
+            for table in ("locks", "holders"):
+                await connection.execute(
+                    f"UPDATE asyncdlock.{table} SET expires_at = clock_timestamp() WHERE key = $1", key
+                )
+        assert await backend.renew([grant]) == [LeaseState.LOST]
+        assert await backend.release(mine) is False
+
+
+@pytest.mark.parametrize("kind", [Claim, SharedClaim])
 async def test_forcing_that_is_sent_again_spares_the_next_holder(
     url: str, key: str, kind: Callable[..., Claim]
 ) -> None:
@@ -271,12 +306,19 @@ async def test_forcing_that_is_sent_again_spares_the_next_holder(
 
 async def test_a_reserve_of_fences_is_one_block(url: str, key: str) -> None:
     backend = from_url(url, local_handoffs=16)
-    first, second = claim(key), claim(key)
+    first, second, third, fourth = (claim(key) for _ in range(4))
     grant = await backend.acquire(first, reserve=16)
     assert (grant.fence, grant.reserved) == (1, 16)
     assert await backend.release(first)
     assert (await backend.acquire(second, reserve=16)).fence == 18
+    waiting = asyncio.create_task(backend.acquire(third, reserve=16))
+    await until(lambda: _queue_has(url, key, 2), "it waits")
     assert await backend.release(second)
+    grant = await waiting
+    assert (grant.fence, grant.reserved) == (35, 16)
+    assert await backend.release(third)
+    assert (await backend.acquire(fourth)).fence == 52
+    assert await backend.release(fourth)
     await backend.aclose()
 
 

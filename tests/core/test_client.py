@@ -131,6 +131,24 @@ async def test_giving_back_is_tried_again_until_the_ttl_makes_it_pointless(
     assert len(server.owners("release")) > 1
 
 
+async def test_a_place_in_a_queue_is_given_back_also_after_its_ttl(
+    locks: LockClient, server: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A lease ends by itself, a place does not: it would stay for as long as its session lives."""
+
+    async def away(claim: Claim) -> None:
+        raise BackendUnavailable("away")
+
+    server.on_acquire = server.on_release = away
+    with pytest.raises(BackendUnavailable) as failed:
+        await locks.acquire("key", ttl=0.01)
+    await until(lambda: len(server.owners("release")) > 1)
+    server.on_release = None
+    await until(lambda: not locks._core.cleanup.pending)
+    assert server.calls[-1] == ("release", failed.value.owner)
+    assert "could not give back" not in caplog.text
+
+
 async def test_a_failed_release_can_be_retried(locks: LockClient, server: Scripted) -> None:
     handle = await locks.acquire("key")
 

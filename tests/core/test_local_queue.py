@@ -513,6 +513,24 @@ async def test_no_fence_is_handed_on_below_what_was_asked_for(locks: LockClient,
     assert (await waiting[1]).fence == second.fence + 1, "the new block is above"
 
 
+async def test_no_block_that_was_reserved_while_the_floor_was_raised_is_handed_on(
+    locks: LockClient, server: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raise_fence = server.raise_fence
+    held: list[Handle] = []
+
+    async def meanwhile(key: str, above: int) -> None:
+        held.append(await locks.acquire(key))
+        await raise_fence(key, above)
+
+    monkeypatch.setattr(server, "raise_fence", meanwhile)
+    await locks.raise_fence("key", above=100)
+    (waiting,) = await queue_up(locks, "key", 1)
+    assert held[0].fence < 100
+    await held[0].release()
+    assert (await waiting).fence > 100
+
+
 async def test_failed_releases_cost_the_same_however_many_there_are(server: Scripted) -> None:
     """Sixteen times as many take about sixteen times as long, not two hundred and fifty times."""
 

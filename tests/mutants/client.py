@@ -151,7 +151,7 @@ MUTANTS = [
     Mutant(
         "client: what may have won is not given back",
         _CORE,
-        '        if not getattr(error, "definite", False):\n            self.cleanup.give_back(claim)\n',
+        '        if not getattr(error, "definite", False):\n            self.cleanup.give_back(claim, may_wait=True)\n',
         "",
         _OF_CLIENT + "test_a_call_that_may_have_won_is_given_back",
     ),
@@ -212,6 +212,13 @@ MUTANTS = [
         _OF_CLIENT + "test_giving_back_is_tried_again_until_the_ttl_makes_it_pointless",
     ),
     Mutant(
+        "clean-up: a place in a queue is thought to end with its TTL",
+        _CORE,
+        "            self.cleanup.give_back(claim, may_wait=True)\n",
+        "            self.cleanup.give_back(claim)\n",
+        "tests/schedules/test_wire.py::test_a_wait_that_ended_in_a_bad_network_leaves_no_place_in_the_queue",
+    ),
+    Mutant(
         "fork: a child goes on with its parent's client",
         "asyncdlock/_process.py",
         "        client.disown()\n",
@@ -251,6 +258,20 @@ MUTANTS = [
         _PLACE,
         "            and remote.fence + self.used >= self.floor\n",
         "",
+        _OF_QUEUE + "test_no_fence_is_handed_on_below_what_was_asked_for",
+    ),
+    Mutant(
+        "local queue: a block from while the floor was raised is handed on",
+        _QUEUE,
+        "        await self._backend.raise_fence(key, above)\n        self._stop_hand_off(key, above)\n",
+        "        await self._backend.raise_fence(key, above)\n",
+        _OF_QUEUE + "test_no_block_that_was_reserved_while_the_floor_was_raised_is_handed_on",
+    ),
+    Mutant(
+        "local queue: the fence of the floor itself is handed on",
+        _PLACE,
+        "            and remote.fence + self.used >= self.floor\n",
+        "            and remote.fence + self.used + 1 >= self.floor\n",
         _OF_QUEUE + "test_no_fence_is_handed_on_below_what_was_asked_for",
     ),
     Mutant(

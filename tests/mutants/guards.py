@@ -118,6 +118,13 @@ MUTANTS = [
         + "test_contract.py::test_a_fenced_read_is_refused_below_the_highest_token_seen[postgres]",
     ),
     Mutant(
+        "s3: a write that meets its own success is a repetition",
+        _RESOURCE + "s3.py",
+        "if before is not None and kept.attempt == attempt:",
+        "if False:",
+        _OF_RESOURCE + "test_s3.py::test_a_write_that_meets_its_own_success_is_accepted_once",
+    ),
+    Mutant(
         "http guard: any 200 is believed",
         _FENCING + "_resource.py",
         '    if status == 200 and isinstance(answer.get("version"), int):\n',

@@ -226,6 +226,42 @@ MUTANTS = [
         + "test_postgres_faults.py::test_a_clock_that_was_set_back_keeps_no_frozen_process_alive",
     ),
     Mutant(
+        "postgres: a lease that has ended is extended",
+        _POSTGRES + "schema.sql",
+        "            valid := mine AND lock.expires_at > moment;",
+        "            valid := mine;",
+        _OF_BACKENDS
+        + "test_postgres.py::test_a_lease_that_has_ended_is_not_extended_though_nobody_took_the_lock",
+    ),
+    Mutant(
+        "postgres: a newcomer takes the lock past those who wait",
+        _POSTGRES + "schema.sql",
+        "WHERE key = asked.key AND owner IS NULL AND fence",
+        "WHERE key = asked.key AND (owner IS NULL OR expires_at <= clock_timestamp()) AND fence",
+        _OF_BACKENDS + "test_postgres.py::test_whoever_finds_a_lease_that_ended_stands_behind_those_who_wait",
+    ),
+    Mutant(
+        "postgres: who waited gets no block of its own",
+        _POSTGRES + "schema.sql",
+        "            fence = fence + its_fences,",
+        "            fence = fence + 1,",
+        _OF_BACKENDS + "test_postgres.py::test_a_reserve_of_fences_is_one_block",
+    ),
+    Mutant(
+        "postgres: a release that is repeated is always believed",
+        _POSTGRES + "schema.sql",
+        "(asked.verb = 'release again' AND lock.released_by = asked.owner)",
+        "asked.verb = 'release again'",
+        _OF_BACKENDS + "test_postgres_faults.py::test_a_release_that_cannot_be_known_is_said_to_be_unknown",
+    ),
+    Mutant(
+        "postgres: a fence counter is lowered",
+        _POSTGRES + "schema.sql",
+        "DO UPDATE SET fence = greatest(old.fence, asked.number);",
+        "DO UPDATE SET fence = asked.number;",
+        "tests/contract/test_fences.py::test_raise_fence_lifts_every_later_fence[uvloop-postgres]",
+    ),
+    Mutant(
         "zookeeper: a node that is gone is first",
         _ZOOKEEPER + "names.py",
         "        if index == len(self._order) or self._order[index] != place:\n            raise NotQueued(node)\n",

@@ -111,6 +111,25 @@ async def test_a_write_that_is_overtaken_on_its_way_is_refused(
     assert (await other.read("key", 0))[2:] == (7, 0, 2, b"value")
 
 
+async def test_a_write_that_meets_its_own_success_is_accepted_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply was lost, and what lies below sent the request again: the bucket refuses the repetition."""
+    assert isinstance(store, S3Store)
+    send = store._objects.replace
+
+    async def twice(name: str, body: bytes, *, etag: str | None) -> str | None:
+        assert await send(name, body, etag=etag)
+        return await send(name, body, etag=etag)
+
+    monkeypatch.setattr(store._objects, "replace", twice)
+    for version, token in enumerate((3, 5), start=1):
+        written = await store.write(Write("key", token, 0, b"value", "", 0))
+        assert (written.outcome, written.version) == (Outcome.ACCEPTED, version)
+    assert [row.outcome for row in await rows_of(store, prefix="key")] == ["accepted", "accepted"]
+    assert await store.log_from() == 1
+
+
 @pytest.mark.faults
 async def test_what_was_answered_holds_after_kill_9_of_the_resource(place: str) -> None:
     accepted: dict[int, bytes] = {}

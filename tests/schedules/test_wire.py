@@ -30,6 +30,12 @@ def test_random_programs_hold_whatever_the_network_does() -> None:
     assert steps > 30_000
 
 
+def test_a_wait_that_ended_in_a_bad_network_leaves_no_place_in_the_queue() -> None:
+    """Its release is lost three times, for longer than its TTL."""
+    with virtual_time():
+        assert run(draw(10_031_187))[1] == ""
+
+
 def first_that_fails(patch: Any) -> tuple[int, str]:
     with virtual_time(), patch:
         for seed in SEEDS:
