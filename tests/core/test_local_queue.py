@@ -14,7 +14,7 @@ from asyncdlock._local_queue import LocalQueue
 from asyncdlock.client import LockClient
 from asyncdlock.errors import BackendUnavailable, LockLost
 from asyncdlock.handle import Handle
-from asyncdlock.types import Claim, Grant, LeaseState, validity
+from asyncdlock.types import Claim, Grant, LeaseState, SharedClaim, validity
 from tests.contract.fixtures import until
 from tests.core.scripted import Scripted, never
 
@@ -500,6 +500,24 @@ async def test_a_counter_that_is_lost_time_and_again_is_reported_as_that(
         await locks.acquire("key", ttl=10.0)
     assert "too short" not in str(caught.value)
     assert caught.value.key == "key"
+
+
+async def test_nothing_is_handed_on_past_a_reader_that_asked_the_server_before(server: Scripted) -> None:
+    queue = LocalQueue(server, handoffs=HANDOFFS, longest_turn=60.0)
+    holder, writer = Claim("key", "holder", 30.0), Claim("key", "writer", 30.0)
+    reader = SharedClaim("key", "reader", 30.0)
+    await queue.acquire(holder)
+    server.on_acquire = never
+    asking = [asyncio.create_task(queue.acquire(claim)) for claim in (reader, writer)]
+    await asyncio.sleep(0)
+    assert server.owners("acquire") == ["holder", "reader"]
+    assert await queue.release(holder)
+    assert server.owners("release") == ["holder"]
+    await until(lambda: server.owners("acquire") == ["holder", "reader", "writer"])
+    for task in asking:
+        task.cancel()
+    await asyncio.wait(asking)
+    await queue.aclose()
 
 
 async def test_no_fence_is_handed_on_below_what_was_asked_for(locks: LockClient, server: Scripted) -> None:

@@ -261,6 +261,13 @@ MUTANTS = [
         _OF_QUEUE + "test_no_fence_is_handed_on_below_what_was_asked_for",
     ),
     Mutant(
+        "local queue: the lock is handed on past a reader",
+        _QUEUE,
+        "            place.beside = True\n",
+        "            pass\n",
+        _OF_QUEUE + "test_nothing_is_handed_on_past_a_reader_that_asked_the_server_before",
+    ),
+    Mutant(
         "local queue: a block from while the floor was raised is handed on",
         _QUEUE,
         "        await self._backend.raise_fence(key, above)\n        self._stop_hand_off(key, above)\n",

@@ -31,7 +31,7 @@ def test_every_interleaving_holds(program: Program) -> None:
     ("owner", "name", "wrong", "program", "broken"),
     [
         pytest.param(
-            *(Cleanup, "give_back", lambda *_: None, hand_off, "is left at the backend"),
+            *(Cleanup, "give_back", lambda *_, **__: None, hand_off, "is left at the backend"),
             id="nothing is given back",
         ),
         pytest.param(
