@@ -305,6 +305,21 @@ MUTANTS = [
         _OF_BACKENDS + "test_zookeeper_faults.py::test_a_member_cut_off_from_its_leader_renews_nothing",
     ),
     Mutant(
+        "zookeeper: a member cut off from its leader tells who is first",
+        _ZOOKEEPER + "queues.py",
+        "    synced = wire.send(Sync(parent))\n",
+        "    synced = wire.send(GetData(parent, False))\n",
+        _OF_BACKENDS
+        + "test_zookeeper_faults.py::test_a_member_cut_off_from_its_leader_tells_nobody_that_it_is_first",
+    ),
+    Mutant(
+        "zookeeper: what happened to a node during its renewal is not looked at",
+        _ZOOKEEPER + "renewal.py",
+        "if states[index] is LeaseState.RENEWED and place.granted and not place.guarded:",
+        "if False:",
+        _OF_BACKENDS + "test_zookeeper.py::test_a_node_that_somebody_deleted_is_a_lost_lease",
+    ),
+    Mutant(
         "zookeeper: a deleted node is renewed",
         _ZOOKEEPER + "renewal.py",
         "            if isinstance(error, NoNodeError | SessionExpiredError):",
