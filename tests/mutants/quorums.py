@@ -79,6 +79,27 @@ MUTANTS = [
         _OF_REDLOCK + "test_repetition.py::test_a_script_that_a_node_has_forgotten_costs_no_vote",
     ),
     Mutant(
+        "redlock: a no to a release that was sent again is believed",
+        _REDLOCK + "ballot.py",
+        "if first.definite or self._question.no_is_certain or self._question.yes(reply):",
+        "if True:",
+        _OF_REDLOCK + "test_ballot.py::test_a_no_to_a_release_that_was_sent_again_says_nothing",
+    ),
+    Mutant(
+        "redlock: one no of three refuses",
+        _REDLOCK + "ballot.py",
+        "        return len(self._members) - len(self.no) < self.quorum\n",
+        "        return len(self._members) - len(self.no) <= self.quorum\n",
+        _OF_REDLOCK + "test_ballot.py::test_a_minority_settles_nothing_and_a_majority_does",
+    ),
+    Mutant(
+        "redlock: certainty of the last try alone",
+        _REDLOCK + "ballot.py",
+        "definite = error.definite and (first is None or first.definite)",
+        "definite = error.definite",
+        _OF_REDLOCK + "test_ballot.py::test_a_failure_is_definite_if_no_try_can_have_been_carried_out",
+    ),
+    Mutant(
         "redlock: a dead node is dialled for every request",
         _REDLOCK + "member.py",
         "        self._dial_at = time.monotonic() + next(self._pauses)",
@@ -246,6 +267,13 @@ MUTANTS = [
         "            fence = fence + its_fences,",
         "            fence = fence + 1,",
         _OF_BACKENDS + "test_postgres.py::test_a_reserve_of_fences_is_one_block",
+    ),
+    Mutant(
+        "postgres: a grant that was told counts from its arrival",
+        _POSTGRES + "backend.py",
+        "min(started, now) + validity(",
+        "now + validity(",
+        _OF_BACKENDS + "test_postgres.py::test_a_message_that_nobody_sent_on_our_behalf_grants_nothing",
     ),
     Mutant(
         "postgres: a release that is repeated is always believed",

@@ -17,6 +17,13 @@ MUTANTS = [
         _ON_REDIS + "test_a_grant_that_is_taken_again_lasts_its_whole_ttl",
     ),
     Mutant(
+        "queue_acquire.lua: taken again, it keeps the old lease",
+        _SCRIPTS + "queue_acquire.lua",
+        "  return grant(OWNER, TTL, FENCES)\nelseif",
+        "  return redis.call('INCRBY', FENCE, FENCES)\nelseif",
+        _ON_REDIS + "test_a_grant_that_is_taken_again_lasts_its_whole_ttl[redis-queue]",
+    ),
+    Mutant(
         "acquire_count.lua: a counter that fails leaves the lock behind",
         _SCRIPTS + "acquire_count.lua",
         "  redis.call('DEL', KEYS[1])\n",
