@@ -7,7 +7,7 @@ from functools import partial
 
 from asyncdlock._core import Core
 from asyncdlock._fence_memory import FenceMemory
-from asyncdlock.errors import BackendUnavailable
+from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import Claim, Grant, NamedOwner, label_of
 
 _log = logging.getLogger("asyncdlock")
@@ -66,14 +66,18 @@ class Grants:
         label = label_of(first_owner)
         why = ""
         for _ in range(_TRIES):
-            if grant.expires_at <= time.monotonic():
-                # The answer took longer than the lease lasts: to return it would be to lie.
-                why = _TOO_SLOW.format(ttl=ttl)
-            elif await self._counter_raised(grant):
-                why = _LOSES_DATA
-            else:
-                return grant
-            await core.backend.release(grant.claim)
+            try:
+                if grant.expires_at <= time.monotonic():
+                    # The answer took longer than the lease lasts: to return it would be to lie.
+                    why = _TOO_SLOW.format(ttl=ttl)
+                elif await self._counter_raised(grant):
+                    why = _LOSES_DATA
+                else:
+                    return grant
+                await core.backend.release(grant.claim)
+            except BaseException as error:
+                self._still_granted(grant, first_owner, error)
+                raise
             # With an owner of its own: what is late of the first try cannot touch the next one.
             owner = self._new_owner()
             claim = grant.claim.again(owner if label is None else NamedOwner.of(owner, label))
@@ -86,8 +90,16 @@ class Grants:
             if again is None or sound(again):
                 return again
             grant = again
-        await core.backend.release(grant.claim)
-        raise BackendUnavailable(f"{key!r} was granted {_TRIES + 1} times, but {why}")
+        in_vain = BackendUnavailable(f"{key!r} was granted {_TRIES + 1} times, but {why}")
+        self._still_granted(grant, first_owner, in_vain)
+        raise in_vain
+
+    def _still_granted(self, grant: Grant, first_owner: str, error: BaseException) -> None:
+        """The call ends with `error`, and with `grant` on the server, whatever `error` says of the repair."""
+        if isinstance(error, BackendError):
+            error.definite = False  # so the caller's own claim will be given back
+        if grant.claim.owner != first_owner:
+            self._core.cleanup.give_back(grant.claim)
 
     async def _counter_raised(self, grant: Grant) -> bool:
         """The server handed out a fence that this client has seen pass: it lost data.

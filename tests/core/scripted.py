@@ -24,6 +24,7 @@ class Scripted:
         self.on_acquire: Callable[[Claim], Awaitable[None]] | None = None
         """Awaited before the grant: may wait, or raise."""
         self.on_release: Callable[[Claim], Awaitable[None]] | None = None
+        self.on_raise_fence: Callable[[str, int], Awaitable[None]] | None = None
         self.on_renew: Callable[[Sequence[Grant]], Awaitable[Sequence[LeaseState]]] | None = None
         self.owned = True
         """What a release finds."""
@@ -66,7 +67,10 @@ class Scripted:
 
     async def raise_fence(self, key: str, above: int) -> None:
         self.calls.append(("raise_fence", key))
-        self.fence = max(self.fence, above)
+        if self.on_raise_fence is not None:
+            await self.on_raise_fence(key, above)
+        else:
+            self.fence = max(self.fence, above)
 
     async def aclose(self) -> None:
         self.calls.append(("aclose", ""))

@@ -92,6 +92,31 @@ async def test_the_timeout_covers_the_repair(locks: LockClient, server: Scripted
     server.on_release = None
 
 
+@pytest.mark.parametrize("tries", [1, 2])
+@pytest.mark.parametrize("verb", ["release", "raise_fence"])
+async def test_a_repair_that_fails_leaves_no_grant_behind(
+    locks: LockClient, server: Scripted, verb: str, tries: int
+) -> None:
+    """What failed for certain is the repair; the lock was granted all the same."""
+    refused = []
+
+    async def refuse(*_: object) -> None:
+        refused.append(verb)
+        server.fence = 0  # also the next grant is of no use
+        if len(refused) == tries:
+            raise BackendError("READONLY", definite=True)
+
+    await (await locks.acquire("key")).release()
+    server.calls.clear()
+    server.fence = 0
+    setattr(server, f"on_{verb}", refuse)
+    with pytest.raises(BackendError, match="READONLY") as caught:
+        await locks.acquire("key")
+    assert not caught.value.definite, "the lock was granted"
+    last = server.owners("acquire")[-1]
+    await until(lambda: server.owners("release").count(last) >= (2 if verb == "release" else 1))
+
+
 async def test_a_call_that_certainly_failed_is_not_given_back(locks: LockClient, server: Scripted) -> None:
     async def refuse(claim: Claim) -> None:
         raise BackendError("no", definite=True)
