@@ -50,11 +50,14 @@ class ThreadBackend:
         self.inner = backend
         self.thread: LoopThread = LoopThread()
         self.name: str = backend.name
-        self.capabilities: Capabilities = backend.capabilities
         self.local_queue: bool = backend.local_queue
         self.local_handoffs: int = backend.local_handoffs
         self._leaving: dict[str, concurrent.futures.Future[bool]] = {}
         """Releases that were cancelled, by owner."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
 
     @property
     def commands(self) -> int:
@@ -77,10 +80,13 @@ class ThreadBackend:
         leaving = self._leaving.pop(claim.owner, None)
         if leaving is None:
             leaving = self.thread.submit(self.inner.release(claim))
+        answer = asyncio.wrap_future(leaving)
         try:
-            return await asyncio.shield(asyncio.wrap_future(leaving))
+            return await asyncio.shield(answer)
         except asyncio.CancelledError:
             self._leaving[claim.owner] = leaving
+            # What it fails with is for whoever asks again: asyncio shall not miss a reader here.
+            answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
             raise
 
     async def raise_fence(self, key: str, above: int) -> None:

@@ -1,24 +1,28 @@
 """connect(renew_in="thread"): a blocked event loop keeps its leases; a lost one still ends its body."""
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 import asyncdlock
 from asyncdlock._thread_backend import ThreadBackend
 from asyncdlock.backend import Backend
-from asyncdlock.types import Grant, LeaseState
+from asyncdlock.errors import BackendUnavailable
+from asyncdlock.types import Claim, Grant, LeaseState
 from harness import servers
 from tests.contract.cases import Case, backends
 from tests.contract.fixtures import Connect, until
 from tests.contract.test_hold import forever
 from tests.contract.test_lease import take_away
+from tests.core.scripted import Scripted
 
 # memory:// lives in the event loop: nobody could renew it from elsewhere.
 outside_the_loop = backends(that=lambda can: can.interprocess)
@@ -217,6 +221,42 @@ async def test_a_server_that_is_away_for_longer_than_the_lease_ends_the_body(
                     await forever()
                 finally:
                     redis_server.resume()
+
+
+async def test_what_a_cancelled_release_fails_with_is_for_whoever_asks_again() -> None:
+    server = Scripted()
+    asked, go_on = threading.Event(), threading.Event()
+
+    async def away(_: Claim) -> None:
+        asked.set()
+        await asyncio.to_thread(go_on.wait)
+        raise BackendUnavailable("away")
+
+    server.on_release = away
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+    backend = ThreadBackend(server)
+    claim = Claim("key", "owner", 1.0)
+    release = asyncio.create_task(backend.release(claim))
+    await until(asked.is_set)
+    release.cancel()
+    await asyncio.wait({release})
+    go_on.set()
+    with pytest.raises(BackendUnavailable, match="away"):
+        await backend.release(claim)
+    await backend.aclose()
+    del release
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not complaints, "nobody fetched the answer of the first"
+    assert server.owners("release") == ["owner"]
+
+
+async def test_a_capability_that_is_found_missing_is_told() -> None:
+    server = Scripted()
+    backend = ThreadBackend(server)
+    server.capabilities = replace(server.capabilities, push_wakeup=False)  # as behind a pooler
+    assert not backend.capabilities.push_wakeup
 
 
 async def test_where_it_cannot_be_done_it_is_refused() -> None:
