@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from harness.config import UsageError
 from harness.experiments import storm
 from harness.lab.evidence import exit_code, repeat_command, write_evidence
 from harness.lab.lab import Lab
-from harness.lab.outcome import FAILED, SKIPPED, Case, ExperimentResult
+from harness.lab.outcome import FAILED, NOTHING_RAN, SKIPPED, Case, ExperimentResult
 from harness.lab.present import print_all, print_list, print_opening, print_outcome
 from harness.lab.registry import Experiment, experiments, find
 from harness.lab.track import NeverHappened
@@ -109,7 +110,8 @@ async def perform(
 async def _outcome(experiment: Experiment, lab: Lab) -> ExperimentResult:
     """What it found; where it could not even begin, why not."""
     try:
-        return await experiment.run(lab)
+        found = await experiment.run(lab)
+        return found if found.ran else replace(found, answer=NOTHING_RAN)
     except ServerMissing as missing:
         observed, reason = SKIPPED, str(missing)
     except (ServerError, LockError, NeverHappened, aiohttp.ClientError, OSError, TimeoutError) as error:

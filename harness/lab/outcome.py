@@ -13,6 +13,9 @@ FAILED = "failed"
 OTHERWISE = "otherwise"
 """Observed of a prediction in words or figures that did not come true."""
 
+NOTHING_RAN = "Nothing could be run."
+"""The answer where every case was skipped."""
+
 Fact = str | int | float | bool | None
 
 
@@ -113,7 +116,7 @@ def answer(*paragraphs: str | Conclusion) -> str:
             said.append(one)
         elif one.holds:
             said.append(one.text)
-    return "\n\n".join(part for part in said if part) or "Nothing could be run."
+    return "\n\n".join(part for part in said if part) or NOTHING_RAN
 
 
 def about(cases: Sequence[Case], *words: str) -> list[Case]:

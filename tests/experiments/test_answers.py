@@ -103,6 +103,13 @@ def test_redlock_that_kept_everybody_out_is_said_to_have_done_so() -> None:
     assert "0 of 2 cases in which the lock was to fail" in told
 
 
+@pytest.mark.parametrize("observed", ["not shown", "failed"])
+def test_redlock_is_not_said_to_have_kept_out_whom_nobody_let_try(observed: str) -> None:
+    told = redlock_partition.conclude([replace(one, observed=observed) for one in REDLOCK])
+    assert "No." not in told
+    assert "it did" not in told
+
+
 def test_one_deviation_takes_back_only_what_rests_on_it() -> None:
     cases = [replace(one, observed="ok") if "clock" in one.name else one for one in REDLOCK]
     told = redlock_partition.conclude(cases)

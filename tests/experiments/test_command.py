@@ -12,7 +12,7 @@ from harness.cli.experiment import perform
 from harness.config import UsageError
 from harness.lab import Lab
 from harness.lab.evidence import exit_code
-from harness.lab.outcome import ExperimentResult
+from harness.lab.outcome import NOTHING_RAN, SKIPPED, Case, ExperimentResult
 from harness.lab.registry import Experiment, experiments, find
 from harness.lab.track import NeverHappened
 from tests.cli.program import ROOT, harness, started
@@ -83,6 +83,17 @@ async def test_an_experiment_that_cannot_begin_says_why_and_is_no_pass(tmp_path:
     outcome, folder = await perform(experiment, Console(quiet=True), out=tmp_path, quick=True, seed=1)
     assert exit_code(outcome) == 1
     assert "no processes could be prepared" in (folder / "answer.md").read_text()
+
+
+async def test_an_experiment_of_which_nothing_could_be_run_answers_nothing(tmp_path: Path) -> None:
+    async def skipped(lab: Lab) -> ExperimentResult:
+        case = Case(name="a", expected="ok", observed=SKIPPED, reason="there is no server")
+        return ExperimentResult(cases=[case], answer="No. 0 of 0 cases ended with two writers.")
+
+    experiment = Experiment(99, "skipped", "Is it?", "It is.", skipped)
+    outcome, _ = await perform(experiment, Console(quiet=True), out=tmp_path, quick=True, seed=1)
+    assert exit_code(outcome) == 3
+    assert outcome.answer == NOTHING_RAN
 
 
 def _left(pids: set[int]) -> set[int]:

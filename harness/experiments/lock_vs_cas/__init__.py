@@ -7,7 +7,7 @@ from typing import Any
 import asyncdlock
 from harness.experiments.lock_vs_cas.increments import Increments, by_lock, by_swap, open_resource
 from harness.lab import Lab, Plan
-from harness.lab.outcome import Case, Conclusion, ExperimentResult, Fact, answer, compare
+from harness.lab.outcome import NOTHING_RAN, Case, Conclusion, ExperimentResult, Fact, answer, compare
 from harness.lab.registry import experiment
 from harness.report.charts import Series, lines
 from harness.resource.process import spawn
@@ -42,7 +42,8 @@ async def run(lab: Lab) -> ExperimentResult:
     for writers in sizes:
         plan = Plan(f"{writers} writers", NONE_LOST, partial(_case, lab, resources, writers, seconds, found))
         cases += await lab.cases([plan])
-    cases.append(_waste(found))
+    if found:
+        cases.append(_waste(found))
     _pictures(lab, found)
     return ExperimentResult(
         cases=cases,
@@ -86,8 +87,8 @@ async def _case(
 def _waste(found: Found) -> Case:
     """The claim about wasted work, at the largest number of writers."""
     prediction = "cas wastes most of it, the lock none"
-    most = found[max(found)] if found else {}
-    holds = bool(most) and most["cas"].wasted > 0.5 and most["lock"].refused == 0
+    most = found[max(found)]
+    holds = most["cas"].wasted > 0.5 and most["lock"].refused == 0
     facts: dict[str, Fact] = {f"{way} wasted": f"{one.wasted:.0%}" for way, one in most.items()}
     return compare("wasted work", holds, prediction=prediction, **facts)
 
@@ -130,7 +131,7 @@ def _pictures(lab: Lab, found: Found) -> None:
 
 def _answer(cases: Sequence[Case], found: Found) -> str:
     if not found:
-        return "Nothing could be run."
+        return NOTHING_RAN
     fewest, most = found[min(found)], found[max(found)]
     crossed = crossing(found)
     where = (

@@ -59,11 +59,15 @@ async def run(lab: Lab) -> ExperimentResult:
 def conclude(cases: Sequence[Case]) -> str:
     off, on = about(cases, "fence off"), about(cases, "fence on")
     to_fail = [case for case in off if case.expected == "violated"]
-    broke = any(case.observed == "violated" for case in off)
+    in_short = ""
+    if any(case.observed == "violated" for case in off):
+        in_short = "No. "
+    elif to_fail and all(case.observed == "ok" for case in to_fail):
+        in_short = "In these runs it did. "
     return answer(
-        f"{'No.' if broke else 'In these runs it did.'} {count(to_fail, 'violated')} cases in which the "
-        f"lock was to fail ended, without a fence, with two accepted writers; {count(on, 'ok')} cases with "
-        "the fence on, the same faults among them, ended with no stale write accepted.",
+        f"{in_short}{count(to_fail, 'violated')} cases in which the lock was to fail ended, without a fence, "
+        f"with two accepted writers; {count(on, 'ok')} cases with the fence on, the same faults among them, "
+        "ended with no stale write accepted.",
         Conclusion(
             "The majority answers the question that it was invented for: nodes may fail. It does not "
             "answer the other one. Whoever has its majority and has checked the time left must still *use* "

@@ -12,7 +12,7 @@ from harness.experiments.storm.single import Result, run_once
 from harness.judge.checkers import worst
 from harness.judge.statistics import rule_of_three
 from harness.lab import Lab
-from harness.lab.outcome import FAILED, SKIPPED, Case, ExperimentResult, Fact
+from harness.lab.outcome import FAILED, NOTHING_RAN, SKIPPED, Case, ExperimentResult, Fact
 from harness.lab.registry import experiment
 from harness.lab.rig import Rig, open_rig
 from harness.lab.track import NeverHappened
@@ -177,7 +177,7 @@ def _control_case(results: Sequence[Result]) -> Case:
 
 def _answer(results: Sequence[Result], controls: Sequence[Result]) -> str:
     if not results:
-        return "Nothing could be run."
+        return NOTHING_RAN
     runs, facts = len(results), _facts(results)
     violated = sum(result.verdict != "ok" for result in results)
     kinds = Counter(fault for result in results for fault in result.faults)
