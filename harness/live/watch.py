@@ -5,7 +5,7 @@ are folded or a report is due.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -94,7 +94,7 @@ def half_octave(nanoseconds: int) -> int:
     return 2 * bits + (value >> (bits - 2) & 1)
 
 
-def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What several processes told, as one; of holders the last ones of which all processes have told."""
     waits: Counter[str] = Counter()
     for report in reports:
@@ -106,11 +106,11 @@ def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _keys(reports: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _keys(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from reports[0]["keys"] if reports else ()
 
 
-def _merged_key(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _merged_key(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     since = max((part["past"][0][1] for part in parts if len(part["past"]) == SAMPLE), default=0.0)
     past = sorted((row for part in parts for row in part["past"] if row[1] >= since), key=lambda row: row[1])
     waiters = sorted((waiter for part in parts for waiter in part["waiters"]), key=lambda waiter: waiter[1])

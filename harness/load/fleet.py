@@ -17,9 +17,9 @@ from harness.history.recorder import Counters, Recording
 from harness.live import watch
 from harness.live.exposition import Exported
 from harness.load.clock import now
-from harness.load.member import history_part, recording_part
+from harness.load.messages import MemberProgress, MemberReport, Orders, history_part, recording_part
 from harness.load.pacer import NANOSECONDS
-from harness.load.result import FleetResult
+from harness.load.result import FleetResult, all_together
 
 _HEAD_START = 0.1
 """Seconds between the order to start and the start: every member must have read it by then."""
@@ -73,16 +73,17 @@ class Fleet:
 
         :raises UsageError: one of them cannot: no such server, no such TTL, a missing package.
         """
-        orders = {
-            "config": self._config.to_json(),
-            "url": url,
-            "resource_url": resource_url,
-            "folder": str(self._folder),
-            "freezes": list(freezes),
-            "path": sys.path,
-        }
         for member in self._members:
-            member.order(orders | {"process": member.process})
+            orders = Orders(
+                config=self._config,
+                url=url,
+                resource_url=resource_url,
+                process=member.process,
+                folder=self._folder,
+                freezes=freezes,
+                path=sys.path,
+            )
+            member.order(orders.to_json())
         for member in self._members:
             self.capabilities = await member.ready()
 
@@ -114,10 +115,10 @@ class Fleet:
 
     async def finish(self, start: int, observe: Callable[[Progress], None]) -> FleetResult:
         """Follow the members until all have ended. `observe` gets the state twice a second."""
-        latest: dict[int, Mapping[str, Any]] = {}
+        latest: dict[int, MemberProgress] = {}
         news: set[int] = set()
 
-        def heard(process: int, progress: Mapping[str, Any]) -> None:
+        def heard(process: int, progress: MemberProgress) -> None:
             latest[process] = progress
             news.add(process)
             if len(news) >= sum(not member.ended for member in self._members):
@@ -140,24 +141,24 @@ class Fleet:
                 histories.append(history)
         done = [member.done for member in self._members if member.done is not None]
         died = {
-            f"the lock server did not answer any more at the end: {report['died']}"
+            f"the lock server did not answer any more at the end: {report.died}"
             for report in done
-            if "died" in report
+            if report.died is not None
         }
         return FleetResult(
             start,
             Recording.merged(recordings),
             histories,
             self.capabilities,
-            seconds=max((report["seconds"] for report in done), default=0.0),
-            cpu=[report["cpu"] for report in done],
-            commands=None if any(r["commands"] is None for r in done) else sum(r["commands"] for r in done),
-            max_loop_lag=max((report["max_loop_lag"] for report in done), default=0.0),
-            dropped=sum(report["dropped"] for report in done),
-            pauses=[report["pauses"] for report in done],
+            seconds=max((report.seconds for report in done), default=0.0),
+            cpu=[report.cpu for report in done],
+            commands=all_together(report.commands for report in done),
+            max_loop_lag=max((report.max_loop_lag for report in done), default=0.0),
+            dropped=sum(report.dropped for report in done),
+            pauses=[report.pauses for report in done],
             failures=[member.failure for member in self._members if member.failure],
             silence=sorted(died),
-            faults=[Fault(**fault) for report in done for fault in report["faults"]],
+            faults=[fault for report in done for fault in report.faults],
         )
 
 
@@ -168,7 +169,7 @@ class _Member:
         self.process = process
         self._child = child
         self._log = log
-        self.done: Mapping[str, Any] | None = None
+        self.done: MemberReport | None = None
         self.failure: str | None = None
         self.ended = False
 
@@ -207,12 +208,12 @@ class _Member:
                 raise UsageError(report["error"])
         raise UsageError(self._obituary("could not start"))
 
-    async def follow(self, heard: Callable[[int, Mapping[str, Any]], None]) -> None:
+    async def follow(self, heard: Callable[[int, MemberProgress], None]) -> None:
         async for report in self._reports():
             if "progress" in report:
-                heard(self.process, report["progress"])
+                heard(self.process, MemberProgress.from_json(report["progress"]))
             elif "done" in report:
-                self.done = report["done"]
+                self.done = MemberReport.from_json(report["done"])
             elif "error" in report:
                 self.failure = report["error"]
         self.ended = True
@@ -245,20 +246,20 @@ class _Member:
         return f"load generator process {self.process} {what}" + (f": {said[-1]}" if said else "")
 
 
-def _combined(parts: Sequence[Mapping[str, Any]]) -> Progress:
+def _combined(parts: Sequence[MemberProgress]) -> Progress:
     whole = Progress()
     for part in parts:
-        whole.elapsed = max(whole.elapsed, part["at"] / NANOSECONDS)
+        whole.elapsed = max(whole.elapsed, part.at / NANOSECONDS)
         for counter in fields(Counters):
-            value = getattr(whole.counters, counter.name) + part["counters"][counter.name]
+            value = getattr(whole.counters, counter.name) + getattr(part.counters, counter.name)
             setattr(whole.counters, counter.name, value)
-        whole.offered_per_s += part["offered_per_s"]
-        whole.acquired_per_s += part["acquired_per_s"]
-        whole.busy += part["busy"]
-        whole.waiting += part["waiting"]
-        for name, text in part["recent"].items():
+        whole.offered_per_s += part.offered_per_s
+        whole.acquired_per_s += part.acquired_per_s
+        whole.busy += part.busy
+        whole.waiting += part.waiting
+        for name, text in part.recent.items():
             whole.recent.setdefault(name, Distribution()).merge(Distribution.from_text(text))
-    whole.metrics = [part["metrics"] for part in parts if "metrics" in part]
-    told = [part["lock"] for part in parts if "lock" in part]
+    whole.metrics = [part.metrics for part in parts if part.metrics is not None]
+    told = [part.lock for part in parts if part.lock is not None]
     whole.lock = watch.merged(told) if told else None
     return whole

@@ -1,16 +1,8 @@
 """One process of a run's fleet: takes orders on standard input, reports on standard output.
 
 The generator has a process to itself, also when there is only one: drawing a display, serving
-metrics or packing a report in the same event loop would make arrivals late. One JSON object a line:
-
-    orders    {"config": …, "url": …, "resource_url": …, "process": 0, "folder": …, "freezes": []}
-    reports   {"ready": …}  or  {"error": "one sentence"}
-    orders    {"start": nanoseconds of the monotonic clock}
-    reports   {"progress": …}, twice a second
-    orders    {"rate": arrivals per second, "at": seconds, "stage": 2}, or {"freeze": "pause:holder@5s+2s"},
-              while the run is steered
-    orders    {"stop": true}, to end early; so does the end of the input
-    reports   {"done": …}, when the files are written
+metrics or packing a report in the same event loop would make arrivals late. `messages.py` says what it hears
+and says.
 """
 
 import asyncio
@@ -20,8 +12,7 @@ import pkgutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 import uvloop
@@ -29,20 +20,20 @@ import uvloop
 import asyncdlock
 from asyncdlock import LockError
 from asyncdlock._inside import backend_of
-from harness.config import RunConfig
 from harness.faults.plan import FaultSpec
 from harness.history import HistoryWriter, Row
 from harness.history.recorder import Recorder
 from harness.history.rows import BODY
 from harness.live import exposition
 from harness.live.watch import LockWatch, shown_keys
-from harness.load import pacer
+from harness.load import messages, pacer
 from harness.load.background import background
 from harness.load.clock import now
 from harness.load.contender import Contenders
 from harness.load.freezes import Freezes
 from harness.load.keyspace import key_chooser
 from harness.load.kinds import Kind
+from harness.load.messages import MemberProgress, MemberReport, Orders, say
 from harness.load.pauses import Pauses, spare_the_collector
 from harness.load.runner import Runner
 from harness.load.sections import Sections
@@ -56,27 +47,17 @@ _SHOWN = ("arrival_to_grant", "schedule_lag")
 _WARM_UP_KEY = "harness-warm-up"
 
 
-def history_part(folder: Path, process: int) -> Path:
-    return folder / f"history-{process}.jsonl.gz"
-
-
-def recording_part(folder: Path, process: int) -> Path:
-    return folder / f"recording-{process}.json"
-
-
 class Member:
     """One process's share of a run, from its orders to its files."""
 
-    def __init__(
-        self, orders: Mapping[str, Any], client: asyncdlock.LockClient, writer: ResourceClient
-    ) -> None:
-        self.config = RunConfig.from_json(orders["config"])
-        self.process: int = orders["process"]
-        self.folder = Path(orders["folder"])
-        self.freezes = [FaultSpec.parse(text) for text in orders["freezes"]]
+    def __init__(self, orders: Orders, client: asyncdlock.LockClient, writer: ResourceClient) -> None:
+        self.config = orders.config
+        self.process = orders.process
+        self.folder = orders.folder
         self.client = client
         self.writer = writer
-        self._freezes = Freezes(self.freezes, self.process, self.config.all_processes)
+        freezes = [FaultSpec.parse(text) for text in orders.freezes]
+        self._freezes = Freezes(freezes, self.process, self.config.all_processes)
         self._runner: Runner | None = None
         due = pacer.staged(self.config.schedule, arrivals=self.config.arrivals, seed=self.config.seed)
         self._course = pacer.share(due, self.process, self.config.all_processes)
@@ -105,11 +86,11 @@ class Member:
         )
         await handle.release()
 
-    async def run(self, start: int, stopped: asyncio.Event) -> dict[str, Any]:
+    async def run(self, start: int, stopped: asyncio.Event) -> MemberReport:
         """Offer the load from `start` on; return the final report once the files are written."""
         config = self.config
         history = HistoryWriter(
-            history_part(self.folder, self.process),
+            messages.history_part(self.folder, self.process),
             Row,
             origin_ns=start,
             config=config.to_json() | {"body": BODY},
@@ -151,17 +132,16 @@ class Member:
         ended = now() - start
         cpu = (time.process_time() - cpu) / (time.perf_counter() - began)
         recording = recorder.close()
-        recording_part(self.folder, self.process).write_text(json.dumps(recording.to_json()))
-        return {
-            "cpu": cpu,
-            "seconds": ended / pacer.NANOSECONDS,
-            "expired": runner.expired,
-            "dropped": runner.dropped,
-            "faults": [asdict(fault) for fault in self._freezes.faults],
-            "pauses": pauses.to_json(),
-            "max_loop_lag": self.client.max_loop_lag,
-            "commands": None if commands is None else (self._commands() or 0) - commands,
-        }
+        messages.recording_part(self.folder, self.process).write_text(json.dumps(recording.to_json()))
+        return MemberReport(
+            cpu=cpu,
+            seconds=ended / pacer.NANOSECONDS,
+            dropped=runner.dropped,
+            faults=self._freezes.faults,
+            pauses=pauses.counted(),
+            max_loop_lag=self.client.max_loop_lag,
+            commands=None if commands is None else (self._commands() or 0) - commands,
+        )
 
     def _commands(self) -> int | None:
         """What the backend has sent so far; `None` when it does not count."""
@@ -213,20 +193,18 @@ class Member:
             for name, part in snapshot.recent.items():
                 await asyncio.sleep(0)  # half a millisecond each: let arrivals through in between
                 recent[name] = part.to_text()
-            progress = {
-                "at": snapshot.at,
-                "counters": asdict(snapshot.counters),
-                "offered_per_s": snapshot.offered_per_s,
-                "acquired_per_s": snapshot.acquired_per_s,
-                "busy": runner.busy,
-                "waiting": contenders.waiting,
-                "recent": recent,
-            }
-            if self.config.metrics_port is not None:
-                progress["metrics"] = exposition.export()
-            if contenders.watch is not None:
-                progress["lock"] = contenders.watch.report()
-            _say(progress=progress)
+            progress = MemberProgress(
+                at=snapshot.at,
+                counters=snapshot.counters,
+                offered_per_s=snapshot.offered_per_s,
+                acquired_per_s=snapshot.acquired_per_s,
+                busy=runner.busy,
+                waiting=contenders.waiting,
+                recent=recent,
+                metrics=None if self.config.metrics_port is None else exposition.export(),
+                lock=None if contenders.watch is None else contenders.watch.report(),
+            )
+            say(progress=progress.to_json())
 
 
 def _share(contenders: int, process: int, processes: int) -> int:
@@ -246,55 +224,39 @@ async def _stop(stopped: asyncio.Event, runner: Runner) -> None:
     runner.stop()
 
 
-def _say(**report: Any) -> None:
-    sys.stdout.write(json.dumps(report) + "\n")
-    sys.stdout.flush()
-
-
-async def _orders() -> asyncio.StreamReader:
-    reader = asyncio.StreamReader(limit=1 << 20)
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    return reader
-
-
-def _client(orders: Mapping[str, Any]) -> asyncdlock.LockClient:
+def _client(orders: Orders) -> asyncdlock.LockClient:
     """:raises ValueError, ImportError: none can be made."""
-    made_by = orders["config"].get("client")
+    made_by = orders.config.client
     if made_by is None:
-        return asyncdlock.connect(orders["url"])
+        return asyncdlock.connect(orders.url)
     # The caller's own module: where the caller finds it, we do.
-    sys.path.extend(entry for entry in orders["path"] if entry not in sys.path)
+    sys.path.extend(entry for entry in orders.path if entry not in sys.path)
     client: asyncdlock.LockClient = pkgutil.resolve_name(made_by)()
     return client
 
 
 async def main() -> None:
     """Follow the orders until the run is done. Nobody left to give orders means: stop."""
-    reader = await _orders()
-    orders = json.loads(await reader.readline())
+    reader = await messages.heard()
+    orders = Orders.from_json(json.loads(await reader.readline()))
     try:
         client = _client(orders)
     except (ValueError, ImportError) as error:
-        _say(error=str(error))
+        say(error=str(error))
         return
-    async with client, ResourceClient(orders["resource_url"]) as writer:
+    async with client, ResourceClient(orders.resource_url) as writer:
         member = Member(orders, client, writer)
         refusal = Kind.parse(member.config.kind).refusal(client)
         if refusal:
-            _say(error=f"--kind {member.config.kind}: {refusal}")
+            say(error=f"--kind {member.config.kind}: {refusal}")
             return
         try:
             await member.warm_up()
         except (LockError, ValueError, OSError) as error:
-            _say(error=str(error) or type(error).__name__)
+            say(error=str(error) or type(error).__name__)
             return
-        _say(ready=asdict(client.capabilities))
-        line = await reader.readline()
-        if not line:
-            return
-        start = json.loads(line).get("start")
+        say(ready=asdict(client.capabilities))
+        start = json.loads(await reader.readline() or "{}").get("start")
         if start is None:
             return
         stopped = asyncio.Event()
@@ -314,16 +276,16 @@ async def main() -> None:
             try:
                 report = await member.run(start, stopped)
             except OSError as error:
-                _say(error=f"cannot write the history: {error.strerror or error}")
+                say(error=f"cannot write the history: {error.strerror or error}")
                 return
         if orphaned:
             return
         try:
             await member.warm_up()
         except (LockError, OSError) as error:
-            report["died"] = str(error)
+            report = replace(report, died=str(error))
         # Before the client is closed: clean-up at a server that has died takes its time.
-        _say(done=report)
+        say(done=report.to_json())
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from harness.history.hlog import HLOG_FILE, write_hlog
 from harness.history.recording import Recording
 from harness.judge import checkers
 from harness.judge.checkers.evidence import Evidence
-from harness.load.result import FleetResult
+from harness.load.result import FleetResult, all_together
 from harness.load.share import Share, read_share
 from harness.report import summary
 from harness.report.html import write_html
@@ -214,8 +214,6 @@ def _shifted(row: Row, shift: int) -> Row:
 
 def _whole(shares: Sequence[Share]) -> FleetResult:
     results = [share.result for share in shares]
-    commands = [result.commands for result in results]
-    known = [count for count in commands if count is not None]
     return FleetResult(
         min(result.start for result in results),
         Recording.merged(result.recording for result in results),
@@ -223,7 +221,7 @@ def _whole(shares: Sequence[Share]) -> FleetResult:
         results[0].capabilities,
         seconds=max(result.seconds for result in results),
         cpu=[share for result in results for share in result.cpu],
-        commands=sum(known) if len(known) == len(commands) else None,
+        commands=all_together(result.commands for result in results),
         max_loop_lag=max(result.max_loop_lag for result in results),
         dropped=sum(result.dropped for result in results),
         pauses=[part for result in results for part in result.pauses],

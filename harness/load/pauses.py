@@ -4,9 +4,9 @@ import asyncio
 import gc
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 _EVERY = 0.02
 _OLDEST = 2
@@ -36,13 +36,29 @@ class Tally:
         self.longest = max(self.longest, other.longest)
 
 
+@dataclass(slots=True, kw_only=True)
+class PauseCounts:
+    """What held one process up, by kind."""
+
+    collections: Tally = field(default_factory=Tally)
+    full_collections: Tally = field(default_factory=Tally)
+    """Those of the oldest generation, which look at every object that was made since the start."""
+    stalls: Tally = field(default_factory=Tally)
+    run_delay: float | None = None
+    """Seconds for which it was ready and had no processor."""
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        tallies = {name: Tally(**told[name]) for name in ("collections", "full_collections", "stalls")}
+        return cls(**tallies, run_delay=told.get("run_delay"))
+
+
 class Pauses:
     """Counts pauses while `watch` runs. One per process."""
 
     def __init__(self) -> None:
         self.collections = Tally()
         self.full_collections = Tally()
-        """Those of the oldest generation, which look at every object that was made since the start."""
         self.stalls = Tally()
         self._began = 0.0
         self._delayed = run_delay()
@@ -69,14 +85,15 @@ class Pauses:
         if info["generation"] == _OLDEST:
             self.full_collections.add(seconds)
 
-    def to_json(self) -> dict[str, Any]:
+    def counted(self) -> PauseCounts:
+        """So far."""
         before, now = self._delayed, run_delay()
-        return {
-            "collections": asdict(self.collections),
-            "full_collections": asdict(self.full_collections),
-            "stalls": asdict(self.stalls),
-            "run_delay": None if before is None or now is None else now - before,
-        }
+        return PauseCounts(
+            collections=self.collections,
+            full_collections=self.full_collections,
+            stalls=self.stalls,
+            run_delay=None if before is None or now is None else now - before,
+        )
 
 
 def run_delay() -> float | None:

@@ -15,6 +15,7 @@ from harness.config import RunConfig, UsageError
 from harness.history import Fault
 from harness.history.recording import Recording
 from harness.judge.checkers.result import CheckResult
+from harness.load.pauses import PauseCounts
 from harness.load.result import FleetResult
 
 SHARE_FILE = "share.json"
@@ -71,11 +72,14 @@ def read_share(folder: Path) -> Share:
     """:raises UsageError: the folder holds no share of a run."""
     try:
         document = json.loads((folder / SHARE_FILE).read_text())
+        measured = document["result"]
+        pauses = [PauseCounts.from_json(one) for one in measured.pop("pauses")]
         result = FleetResult(
             recording=Recording.from_json(document["recording"]),
             histories=[],
             faults=[Fault(**fault) for fault in document["faults"]],
-            **document["result"],
+            pauses=pauses,
+            **measured,
         )
         return Share(
             folder,

@@ -1,11 +1,10 @@
 """The generator's certificate: how far a run's own tools can be trusted, in the run's own figures."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from harness.history.distribution import Distribution
 from harness.judge.trust import Hindrance, doubts
-from harness.load.pauses import Tally
+from harness.load.pauses import PauseCounts, Tally
 from harness.report.model import Certificate, Pauses
 
 _BOUNDS_MS = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0)
@@ -18,7 +17,7 @@ def certificate(
     cpu: Sequence[float],
     seconds: float,
     dropped: int,
-    pauses: Sequence[Mapping[str, Any]],
+    pauses: Sequence[PauseCounts],
     failures: Sequence[str],
 ) -> Certificate:
     """The `certificate` of `summary.json`.
@@ -26,14 +25,12 @@ def certificate(
     `pauses` are what each generator process counted; `failures` what went wrong with the run itself.
     """
     collections, full_collections, stalls = Tally(), Tally(), Tally()
-    delays = []
     for part in pauses:
-        collections.merge(Tally(**part["collections"]))
-        full_collections.merge(Tally(**part["full_collections"]))
-        stalls.merge(Tally(**part["stalls"]))
-        delays.append(part.get("run_delay"))
+        collections.merge(part.collections)
+        full_collections.merge(part.full_collections)
+        stalls.merge(part.stalls)
     busy = max(seconds, 1e-9) * max(len(pauses), 1)
-    waited = [delay for delay in delays if delay is not None]
+    waited = [part.run_delay for part in pauses if part.run_delay is not None]
     hindrance = Hindrance(
         stalled=stalls.total / busy,
         collected=collections.total / busy,

@@ -7,17 +7,13 @@ import time
 from typing import Any
 
 from harness.history.distribution import Distribution
-from harness.load.pauses import Pauses
+from harness.load.pauses import PauseCounts, Pauses, Tally
 from harness.report import model
 from harness.report.certificate import certificate, lag_histogram
 from harness.report.model import Certificate
 
 _MS = 1_000_000
-_CALM: dict[str, Any] = {
-    "collections": {"count": 0, "total": 0.0, "longest": 0.0},
-    "full_collections": {"count": 0, "total": 0.0, "longest": 0.0},
-    "stalls": {"count": 0, "total": 0.0, "longest": 0.0},
-}
+_CALM = PauseCounts()
 
 
 def made(**changes: Any) -> Certificate:
@@ -56,7 +52,7 @@ def test_what_is_known_against_a_run_is_in_its_certificate() -> None:
 
 
 def test_a_collector_that_takes_a_tenth_of_the_run_is_a_reason_not_to_trust_it() -> None:
-    busy = _CALM | {"collections": {"count": 30, "total": 1.2, "longest": 0.4}}
+    busy = PauseCounts(collections=Tally(30, 1.2, 0.4))
     found = made(pauses=[busy])
     assert found.trustworthy is False
     assert "garbage collector" in found.reasons[0]
@@ -64,8 +60,8 @@ def test_a_collector_that_takes_a_tenth_of_the_run_is_a_reason_not_to_trust_it()
 
 
 def test_pauses_of_several_processes_add_up() -> None:
-    one = _CALM | {"stalls": {"count": 2, "total": 0.05, "longest": 0.03}}
-    other = _CALM | {"stalls": {"count": 1, "total": 0.02, "longest": 0.02}}
+    one = PauseCounts(stalls=Tally(2, 0.05, 0.03))
+    other = PauseCounts(stalls=Tally(1, 0.02, 0.02))
     assert made(pauses=[one, other]).loop_stalls == model.Pauses(count=3, total_ms=70.0, longest_ms=30.0)
 
 
