@@ -18,6 +18,7 @@ from typing import Any, TextIO
 from harness.config import UsageError
 from harness.load.fleet import Progress
 from harness.load.run import Finished
+from harness.report.latencies import figures_of
 
 STDOUT = "-"
 
@@ -39,7 +40,7 @@ class Stream:
             busy=progress.busy,
             waiting=progress.waiting,
             counters=asdict(progress.counters),
-            recent_ms={name: recent.summary_ms() for name, recent in progress.recent.items()},
+            recent_ms={name: asdict(figures_of(recent)) for name, recent in progress.recent.items()},
         )
 
     def ended(self, finished: Finished) -> None:

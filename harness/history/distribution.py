@@ -93,12 +93,6 @@ class Distribution:
             found[percent] = min(highest_equivalent(value), max(self.max, 0))
         return [found[percent] for percent in percents]
 
-    def summary_ms(self) -> dict[str, float | int]:
-        """`p50, p90, p99, p999, max` in milliseconds, and `count`."""
-        p50, p90, p99, p999 = self.percentiles(50, 90, 99, 99.9)
-        figures = {"p50": p50, "p90": p90, "p99": p99, "p999": p999, "max": self.max}
-        return {name: round(value / 1e6, 6) for name, value in figures.items()} | {"count": self.count}
-
     def to_hdr(self) -> HdrHistogram:
         """The same counts as a HdrHistogram."""
         histogram = HdrHistogram(1, HIGHEST_NS, SIGNIFICANT_FIGURES)

@@ -13,7 +13,7 @@ a time budget bounds, on whatever tick the runner has:
     asyncio.create_task(recorder.keep_up())           # folds every 20 ms
     recorder.snapshot(now)                            # for a live display
     recording = recorder.close()                      # folds the rest, closes the history
-    Recording.merged([recording, *others]).latency_ms()
+    Recording.merged([recording, *others])
 """
 
 import asyncio

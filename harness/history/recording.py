@@ -23,7 +23,7 @@ from harness.history.distribution import Distribution
 LATENCIES = ("arrival_to_grant", "acquire", "hold", "write", "release", "connection", "schedule_lag")
 INTERVAL_NS = 1_000_000_000
 
-_ARRIVAL_COUNTERS = ("offered", "dispatched", "acquired", "timed_out", "failed", "lost", "abandoned")
+_ARRIVALS = ("offered", "dispatched", "acquired", "timed_out", "failed", "lost", "abandoned", "backlog_max")
 
 
 @dataclass(slots=True)
@@ -74,26 +74,9 @@ class Recording:
             if latency in self.packed[index]:
                 yield index, Distribution.unpack(self.packed[index][latency])
 
-    def latency_ms(self) -> dict[str, dict[str, float | int]]:
-        """The `latency_ms` of `summary.json`; `schedule_lag` also says how many arrivals came early."""
-        figures = {name: distribution.summary_ms() for name, distribution in self.total.items()}
-        lag = self.total["schedule_lag"]
-        figures["schedule_lag"] |= {"early": lag.negative, "min": round(lag.min / 1e6, 6)}
-        return figures
-
     def arrivals(self) -> dict[str, int]:
         """The `arrivals` of `summary.json`."""
-        names = (
-            "offered",
-            "dispatched",
-            "acquired",
-            "timed_out",
-            "failed",
-            "lost",
-            "abandoned",
-            "backlog_max",
-        )
-        return {name: getattr(self.counters, name) for name in names}
+        return {name: getattr(self.counters, name) for name in _ARRIVALS}
 
     @classmethod
     def merged(cls, parts: Iterable["Recording"]) -> "Recording":

@@ -67,9 +67,6 @@ class _Lock:
             return {""}
         return {self.holder} if at < self.ends - _UNSURE else {self.holder, ""}
 
-    def is_next(self, member: str) -> bool:
-        return bool(self.queue) and min(self.queue)[1] == member
-
 
 @dataclass(slots=True)
 class Replay:

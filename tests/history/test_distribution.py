@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.history.distribution import HIGHEST_NS, SIGNIFICANT_FIGURES, Distribution, highest_equivalent
+from harness.report.latencies import figures_of
+from harness.report.model import Figures
 
 PERCENTS = (0.1, 25.0, 50.0, 90.0, 99.0, 99.9)
 latencies = st.integers(0, 5_000) | st.integers(0, 10**8) | st.integers(0, HIGHEST_NS)
@@ -43,7 +45,7 @@ def test_merging_is_the_same_as_recording_together(some: list[int], more: list[i
     merged.merge(Distribution(more))
     together = Distribution([*some, *more])
     for one in (merged, Distribution.unpack(merged.pack()), Distribution.from_text(merged.to_text())):
-        assert one.summary_ms() == together.summary_ms()
+        assert figures_of(one) == figures_of(together)
         assert (one.count, one.min, one.max, one.negative) == (
             together.count,
             min([*some, *more], default=0),
@@ -57,12 +59,12 @@ def test_percentiles_may_be_asked_in_any_order() -> None:
 
 
 def test_an_empty_distribution_is_all_zero() -> None:
-    assert Distribution().summary_ms() == {"p50": 0, "p90": 0, "p99": 0, "p999": 0, "max": 0, "count": 0}
+    assert figures_of(Distribution()) == Figures(p50=0, p90=0, p99=0, p999=0, max=0, count=0)
 
 
-def test_the_summary_is_in_milliseconds() -> None:
-    summary = Distribution([1_000_000] * 999 + [2_000_000_000]).summary_ms()
-    assert summary["count"] == 1000
-    assert summary["max"] == 2000
-    assert summary["p50"] == pytest.approx(1, rel=0.001)
-    assert summary["p999"] == pytest.approx(1, rel=0.001)
+def test_figures_are_in_milliseconds() -> None:
+    figures = figures_of(Distribution([1_000_000] * 999 + [2_000_000_000]))
+    assert figures.count == 1000
+    assert figures.max == 2000
+    assert figures.p50 == pytest.approx(1, rel=0.001)
+    assert figures.p999 == pytest.approx(1, rel=0.001)

@@ -34,11 +34,10 @@ def test_each_latency_is_the_difference_that_its_name_says() -> None:
     one.record(served(0, 0))
     one.connection(8 * MS)
     one.lag(7 * MS)
-    figures = one.close().latency_ms()
+    total = one.close().total
     expected = dict(zip(LATENCIES, [6, 5, 9, 3, 4, 8, 7], strict=True))
-    assert {name: figure["max"] for name, figure in figures.items()} == expected
-    assert all(figure["count"] == 1 for figure in figures.values())
-    assert all({"p50", "p90", "p99", "p999", "max", "count"} <= set(figure) for figure in figures.values())
+    assert {name: values.max / MS for name, values in total.items()} == expected
+    assert all(values.count == 1 for values in total.values())
 
 
 def test_waiting_in_the_backlog_counts_for_the_user_but_not_for_the_lock() -> None:
@@ -46,18 +45,18 @@ def test_waiting_in_the_backlog_counts_for_the_user_but_not_for_the_lock() -> No
     row = served(0, 0)
     row.intended -= 1000 * MS
     one.record(row)
-    figures = one.close().latency_ms()
-    assert figures["arrival_to_grant"]["max"] == 1006
-    assert figures["acquire"]["max"] == 5
+    total = one.close().total
+    assert total["arrival_to_grant"].max == 1006 * MS
+    assert total["acquire"].max == 5 * MS
 
 
 def test_arrivals_that_came_early_stay_visible() -> None:
     one = recorder()
     for lag in (-400_000, -1, 0, 250_000):
         one.lag(lag)
-    lag_figures = one.close().latency_ms()["schedule_lag"]
-    assert (lag_figures["count"], lag_figures["early"], lag_figures["min"]) == (4, 2, -0.4)
-    assert lag_figures["p50"] == 0
+    lags = one.close().total["schedule_lag"]
+    assert (lags.count, lags.negative, lags.min) == (4, 2, -400_000)
+    assert lags.percentiles(50) == [0]
 
 
 def test_outcomes_are_counted_each_for_itself() -> None:
@@ -196,14 +195,14 @@ def test_recordings_of_several_processes_merge_and_travel_as_json() -> None:
     whole = Recording.merged(travelled)
     assert whole.counters.offered == whole.counters.acquired == 60
     assert whole.counters.backlog_max == 15, "an upper bound: the sum"
-    assert whole.latency_ms()["acquire"]["count"] == 60
-    assert whole.latency_ms()["acquire"]["max"] == 3
-    assert whole.latency_ms()["schedule_lag"]["early"] == 3
+    assert whole.total["acquire"].count == 60
+    assert whole.total["acquire"].max == 3 * MS
+    assert whole.total["schedule_lag"].negative == 3
     assert sum(values.count for _, values in whole.series("acquire")) == 60
     assert [second for second, _ in whole.series("acquire")] == [0, 1, 2, 3]
 
 
 def test_a_run_without_arrivals_has_figures_too() -> None:
-    figures = recorder().close().latency_ms()
-    assert set(figures) == set(LATENCIES)
-    assert all(figure["count"] == 0 for figure in figures.values())
+    total = recorder().close().total
+    assert set(total) == set(LATENCIES)
+    assert all(values.count == 0 for values in total.values())

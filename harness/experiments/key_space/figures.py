@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from harness.lab.scale.etcd_growth import Size
+from harness.report.model import Figures
 
 MIB = 2**20
 
@@ -28,7 +29,7 @@ class RedisFigures:
     keys_left: int
     bytes_left: int
     resident_left: int
-    live_ms: Mapping[str, Mapping[str, float | int]]
+    live_ms: Mapping[str, Figures]
     """Percentiles of a lock that had nothing to do with it: before, filling, expiring."""
     live_failures: int
     series: Sequence[Sequence[float | int]]

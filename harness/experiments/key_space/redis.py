@@ -65,9 +65,9 @@ async def active(lab: Lab, keys: int, ttl: float, figures: KeySpace) -> list[Cas
             not watch.live_failures,
             prediction="stays usable",
             **{
-                "p99 before": _ms(found.live_ms["before"]["p99"]),
-                "p99 filling": _ms(found.live_ms["filling"]["p99"]),
-                "p99 expiring": _ms(found.live_ms["expiring"]["p99"]),
+                "p99 before": _ms(found.live_ms["before"].p99),
+                "p99 filling": _ms(found.live_ms["filling"].p99),
+                "p99 expiring": _ms(found.live_ms["expiring"].p99),
             },
         ),
     ]
@@ -168,8 +168,8 @@ def _redis_pictures(lab: Lab, watch: Watch, keys: int) -> None:
     at = 0.0
     while at < watch.samples[-1].at:
         window = watch.live_ms(at, at + step)
-        if window["count"]:
-            live.append((at + step / 2, window["p99"]))
+        if window.count:
+            live.append((at + step / 2, window.p99))
         at += step
     lab.chart(
         "live-lock",

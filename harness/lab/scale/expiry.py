@@ -10,6 +10,8 @@ import asyncdlock
 from asyncdlock import LockError
 from harness.history.distribution import Distribution
 from harness.lab.scale.pipe import Pipe, info, open_pipe
+from harness.report.latencies import figures_of
+from harness.report.model import Figures
 
 _LIVE_KEY = "live-lock"
 _LIVE_EVERY = 0.005
@@ -37,9 +39,9 @@ class Watch:
     """When, and how many nanoseconds: acquire and release of a lock that had nothing to do with it."""
     live_failures: int = 0
 
-    def live_ms(self, start: float = 0.0, end: float = float("inf")) -> dict[str, float | int]:
+    def live_ms(self, start: float = 0.0, end: float = float("inf")) -> Figures:
         """Percentiles of the live lock's latency within a time."""
-        return Distribution(took for at, took in self.live if start <= at < end).summary_ms()
+        return figures_of(Distribution(took for at, took in self.live if start <= at < end))
 
     def first(self, keys_below: int) -> float | None:
         """When fewer keys than that were left with a TTL, after the most."""
