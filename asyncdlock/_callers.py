@@ -7,6 +7,8 @@ from asyncdlock.errors import LockError
 
 Task = asyncio.Task[object]
 
+CLIENT_CLOSED = "this client is closed; connect() again"
+
 
 class Callers:
     """The tasks inside `acquire` or `try_acquire`, all of one event loop."""

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from asyncdlock import _process
-from asyncdlock._callers import Callers, Task
+from asyncdlock._callers import CLIENT_CLOSED, Callers, Task
 from asyncdlock._cleanup import Cleanup
 from asyncdlock._deadlines import Deadlines
 from asyncdlock._holding import CLOSED
@@ -108,7 +108,7 @@ class Core:
         if not self.closed:
             self.callers.current()
             self.closed = True
-            self.callers.refusal = "this client is closed; connect() again"
+            self.callers.refusal = CLIENT_CLOSED
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(), name="asyncdlock close")
         await asyncio.shield(self._closing)

@@ -13,11 +13,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from asyncdlock import _process
+from asyncdlock._callers import CLIENT_CLOSED
 from asyncdlock.errors import LockError
 
 T = TypeVar("T")
 
 _STOP_WITHIN = 2.0  # seconds
+_CLOSED_MEANWHILE = "this client was closed meanwhile"
 
 
 class LoopThread:
@@ -51,7 +53,7 @@ class LoopThread:
 
     def _start(self) -> None:
         if not self._stop.alive:
-            raise LockError("this client is closed; connect() again")
+            raise LockError(CLIENT_CLOSED)
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=_serve, args=(loop, self._calls), name="asyncdlock", daemon=True)
         thread.start()
@@ -99,7 +101,7 @@ class LoopThread:
         try:
             self.loop().call_soon_threadsafe(call.start)
         except RuntimeError:
-            raise LockError("this client is closed; connect() again") from None
+            raise LockError(CLIENT_CLOSED) from None
 
 
 class _Call(Generic[T]):
@@ -129,11 +131,11 @@ class _Call(Generic[T]):
         """The thread has ended."""
         if self._task is None and self.outcome.set_running_or_notify_cancel():
             self._coroutine.close()
-            self.outcome.set_exception(LockError("this client was closed meanwhile"))
+            self.outcome.set_exception(LockError(_CLOSED_MEANWHILE))
 
     def _done(self, task: "asyncio.Task[T]") -> None:
         self._calls.discard(self)
-        error = LockError("this client was closed meanwhile") if task.cancelled() else task.exception()
+        error = LockError(_CLOSED_MEANWHILE) if task.cancelled() else task.exception()
         if not self.outcome.set_running_or_notify_cancel():
             if error is None and self._undo is not None:
                 self._undo(task.result())

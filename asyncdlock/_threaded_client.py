@@ -8,11 +8,13 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from asyncdlock import _process
+from asyncdlock._callers import CLIENT_CLOSED
 from asyncdlock._hold import give_back
 from asyncdlock._loop_thread import LoopThread
 from asyncdlock.client import LockClient
 from asyncdlock.errors import LockError
 from asyncdlock.handle import Handle
+from asyncdlock.kinds.shared import upgrade
 
 T = TypeVar("T")
 
@@ -48,7 +50,7 @@ class ThreadedClient:
         """
         if self.closed:
             coroutine.close()
-            raise LockError("this client is closed; connect() again")
+            raise LockError(CLIENT_CLOSED)
         return self._thread.call(coroutine, undo)
 
     def give_up(self, handle: Handle | None) -> None:
@@ -82,11 +84,7 @@ class UpgradesOfThreads:
     def refuse(self, key: str) -> None:
         """:raises LockError: the current thread holds `key` beside others, and now wants it for itself."""
         if any(handle.key == key for handle in self._held()):
-            raise LockError(
-                f"this thread holds {key!r} beside others, and would wait for itself: a shared lock cannot "
-                "be upgraded; release it first, and read again what it protects",
-                key=key,
-            )
+            raise upgrade("thread", key)
 
     def _held(self) -> list[Handle]:
         known: list[weakref.ref[Handle]] = getattr(self._of, "handles", [])

@@ -23,9 +23,8 @@ from asyncdlock._hold import Hold
 from asyncdlock._holding import Holding, caller
 from asyncdlock._operating import Operating, default_label
 from asyncdlock.backend import Backend, Inspectable
-from asyncdlock.errors import LockError
 from asyncdlock.handle import Handle
-from asyncdlock.kinds.shared import SharedHolders, Upgrades
+from asyncdlock.kinds.shared import Upgrades, readers
 from asyncdlock.kinds.verbs import Kinds
 from asyncdlock.metrics import metrics_of
 from asyncdlock.types import MAX_KEY_BYTES, Capabilities, Claim, Grant, NamedOwner, new_claim, owners
@@ -102,7 +101,7 @@ class LockClient(Kinds, Operating):
             no shared locks; or this task holds the key shared and would wait for itself.
         """
         if shared:
-            return await self._readers().acquire(
+            return await readers(self).acquire(
                 key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label
             )
         claim = self._claim(key, ttl, max_hold, label, timeout)
@@ -171,9 +170,7 @@ class LockClient(Kinds, Operating):
         :raises InvalidKey, ValueError, BackendError, LockError: as `acquire` does.
         """
         if shared:
-            return await self._readers().try_acquire(
-                key, ttl=ttl, renew=renew, max_hold=max_hold, label=label
-            )
+            return await readers(self).try_acquire(key, ttl=ttl, renew=renew, max_hold=max_hold, label=label)
         claim = self._claim(key, ttl, max_hold, label)
         return await self._attempt(self._backend.try_acquire, claim, renew, max_hold)
 
@@ -219,7 +216,7 @@ class LockClient(Kinds, Operating):
         :raises LockError: the object that this returns is in use already.
         :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError: as `acquire` does.
         """
-        acquire = self._readers().acquire if shared else self.acquire
+        acquire = readers(self).acquire if shared else self.acquire
         wait = partial(acquire, key, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label)
         return Hold(key, wait)
 
@@ -240,13 +237,6 @@ class LockClient(Kinds, Operating):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-    def _readers(self) -> SharedHolders:
-        if not self.capabilities.shared:
-            raise LockError(
-                f"{self._backend.name} has no shared locks; redis-queue, etcd, zookeeper and postgres do"
-            )
-        return SharedHolders(self, 0)
 
     def _claim(
         self,

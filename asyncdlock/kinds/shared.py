@@ -18,6 +18,27 @@ _Task = asyncio.Task[object]
 _KEYS_KEPT = 64  # of one task, before those are dropped that it does not hold any more
 
 
+def unavailable(client: "LockClient", what: str) -> LockError:
+    """What those are told whose backend lets nobody hold a lock beside others."""
+    return LockError(f"{client._backend.name} has no {what}; redis-queue, etcd, zookeeper and postgres do")
+
+
+def upgrade(who: str, key: str) -> LockError:
+    """What those are told who hold `key` beside others, and want it for themselves."""
+    return LockError(
+        f"this {who} holds {key!r} beside others, and would wait for itself: a shared lock cannot be "
+        "upgraded; release it first, and read again what it protects",
+        key=key,
+    )
+
+
+def readers(client: "LockClient") -> "SharedHolders":
+    """:raises LockError: the backend has no shared locks."""
+    if not client.capabilities.shared:
+        raise unavailable(client, "shared locks")
+    return SharedHolders(client, 0)
+
+
 class SharedHolders:
     """`acquire` and `try_acquire` of a client, for those who hold a key beside others.
 
@@ -111,11 +132,7 @@ class Upgrades:
         task = asyncio.current_task()
         assert task is not None
         if _held(self._holdings.get(task, {}).get(key, [])):
-            raise LockError(
-                f"this task holds {key!r} beside others, and would wait for itself: a shared lock cannot be "
-                "upgraded; release it first, and read again what it protects",
-                key=key,
-            )
+            raise upgrade("task", key)
 
 
 def _held(holdings: list[Holding]) -> list[Holding]:

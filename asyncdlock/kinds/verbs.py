@@ -5,7 +5,6 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from asyncdlock.errors import LockError
 from asyncdlock.handle import Handle
 from asyncdlock.kinds.leader import Terms
 from asyncdlock.kinds.locked import locked
@@ -13,6 +12,7 @@ from asyncdlock.kinds.observer import Leaders
 from asyncdlock.kinds.once import Tick, Ticks, begin, check_can, seconds_of
 from asyncdlock.kinds.semaphore import Semaphore
 from asyncdlock.kinds.several import hold_all, in_order
+from asyncdlock.kinds.shared import unavailable
 
 if TYPE_CHECKING:
     from asyncdlock.client import LockClient
@@ -32,9 +32,7 @@ class Kinds:
         """
         client = _client(self)
         if not client.capabilities.semaphore:
-            raise LockError(
-                f"{client._backend.name} has no semaphores; redis-queue, etcd, zookeeper and postgres do"
-            )
+            raise unavailable(client, "semaphores")
         return Semaphore(client, key, permits)
 
     def hold_all(
