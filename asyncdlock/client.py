@@ -262,7 +262,7 @@ class LockClient(Kinds, Operating):
             check_ttl(ttl, self._backend)
             self._valid_ttl = ttl
         if exclusive and self._upgrades.possible:
-            self._upgrades.refuse(key)
+            self._upgrades.refuse(key, self._prefix)
         owner = self._new_owner()
         if label is not None:
             check_label(label)

@@ -127,12 +127,12 @@ class Upgrades:
         key = holding.grant.claim.key
         keys[key] = [*_held(keys.get(key, [])), holding]
 
-    def refuse(self, key: str) -> None:
-        """:raises LockError: the current task holds `key` beside others, and now wants it for itself."""
+    def refuse(self, name: str, prefix: str) -> None:
+        """:raises LockError: the current task holds a lock beside others, and now wants it for itself."""
         task = asyncio.current_task()
         assert task is not None
-        if _held(self._holdings.get(task, {}).get(key, [])):
-            raise upgrade("task", key)
+        if _held(self._holdings.get(task, {}).get(name, [])):
+            raise upgrade("task", name.removeprefix(prefix))
 
 
 def _held(holdings: list[Holding]) -> list[Holding]:

@@ -22,6 +22,13 @@ async def test_what_a_backend_cannot_do_is_refused(locks: asyncdlock.LockClient,
     assert can.shared == can.semaphore == (locks._backend.name not in ("redis", "redlock"))
 
 
+async def test_an_upgrade_is_refused_by_the_key_that_was_asked_for(key: str) -> None:
+    async with asyncdlock.connect(f"memory://{key}", prefix="app:") as locks, locks.hold("k", shared=True):
+        with pytest.raises(asyncdlock.LockError, match="this task holds 'k' beside others") as refused:
+            await locks.acquire("k")
+        assert refused.value.key == "k"
+
+
 @backends(that=lambda can: can.semaphore)
 async def test_bad_numbers_of_permits_are_refused(locks: asyncdlock.LockClient, key: str) -> None:
     for permits in (0, -1, True, 1.5, 10**9, "3"):
