@@ -22,7 +22,7 @@ async def render(request: web.Request) -> web.Response:
             # Send lock.fence with whatever is written here.
             return web.json_response({"report": name, "fence": lock.fence})
     except asyncdlock.AcquireTimeout:
-        raise web.HTTPConflict(text="somebody renders this report already") from None
+        raise web.HTTPConflict(text="this report is already being rendered") from None
     except (asyncdlock.BackendError, asyncdlock.LockLost):
         raise web.HTTPServiceUnavailable(text="the lock was lost, or its server is away") from None
 

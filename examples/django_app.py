@@ -22,7 +22,7 @@ def render(request: HttpRequest, name: str) -> JsonResponse:
             lock.check()  # a thread cannot be cancelled: ask, and send lock.fence with whatever is written
             return JsonResponse({"report": name, "fence": lock.fence})
     except asyncdlock.AcquireTimeout:
-        return JsonResponse({"error": "somebody renders this report already"}, status=409)
+        return JsonResponse({"error": "this report is already being rendered"}, status=409)
     except asyncdlock.BackendError:
         return JsonResponse({"error": "the lock server does not answer"}, status=503)
 

@@ -21,7 +21,7 @@ async def report_lock(name: str, request: Request) -> AsyncIterator[asyncdlock.H
     try:
         handle = await request.app.state.locks.acquire(f"report:{name}", timeout=0.5)
     except asyncdlock.AcquireTimeout:
-        raise HTTPException(409, "somebody renders this report already") from None
+        raise HTTPException(409, "this report is already being rendered") from None
     except asyncdlock.BackendError:
         raise HTTPException(503, "the lock server does not answer") from None
     try:

@@ -11,7 +11,7 @@ URL = sys.argv[1] if len(sys.argv) > 1 else "memory://"
 async def main() -> None:
     async with asyncdlock.connect(URL) as locks:
         async with locks.hold("account:42", ttl=10.0, timeout=5.0) as handle:
-            # Attach the fence to every write; the store refuses one that it has seen pass.
+            # Send the fence with every write: the store refuses one that is out of date.
             print(f"holding {handle.key} with fence {handle.fence}")
 
 
