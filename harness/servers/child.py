@@ -91,7 +91,7 @@ class Child:
         """Is it this process, and not a stranger who was faster, that serves the port?"""
         try:
             sockets = psutil.Process(self.pid).net_connections(kind="tcp")
-        except psutil.NoSuchProcess:
+        except (psutil.NoSuchProcess, psutil.AccessDenied):  # one that is ending is shown to root alone
             return False
         return any(s.status == psutil.CONN_LISTEN and s.laddr.port == port for s in sockets)
 

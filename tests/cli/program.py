@@ -13,6 +13,9 @@ from typing import Any
 
 import psutil
 
+from harness.servers.etcd_cluster import find_binary
+from harness.servers.zookeeper_ensemble import find_classpath, find_java
+
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
 
@@ -99,6 +102,18 @@ class Program:
                 self._news.notify_all()
         async with self._news:
             self._news.notify_all()
+
+
+def needs(backend: str, *, durable: bool = False) -> None:
+    """What a run on this backend starts is installed; `durable`: a server that is to be killed.
+
+    :raises ServerMissing: it is not, and the test is skipped. The program itself would end with code 2.
+    """
+    if backend == "zookeeper":
+        find_java()  # which is not enough
+        find_classpath()
+    elif backend == "etcd" and durable:
+        find_binary("system")
 
 
 def starved_ms(summary: Mapping[str, Any]) -> float:

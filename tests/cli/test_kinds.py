@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.history import load_run
-from tests.cli.program import harness
+from tests.cli.program import harness, needs
 
 LOAD = ("--contenders", "60", "--rate", "150", "--duration", "2s", "--work", "5ms", "--timeout", "30s")
 BACKENDS = ("memory", "redis-queue", "etcd", "zookeeper")
@@ -14,6 +14,7 @@ BACKENDS = ("memory", "redis-queue", "etcd", "zookeeper")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("kind", ["shared:0.9", "semaphore:8"])
 async def test_a_run_of_each_kind_is_judged_by_its_own_check(tmp_path: Path, backend: str, kind: str) -> None:
+    needs(backend)
     run = await harness("--backend", backend, "--kind", kind, *LOAD, "--out", str(tmp_path))
     assert run.code in (0, 3), run.stderr  # a loaded machine may be too late to be trusted, never wrong
     summary = run.summary()
@@ -47,6 +48,7 @@ async def test_frozen_holders_and_several_processes(tmp_path: Path, kind: str) -
 async def test_a_kind_is_judged_by_its_own_check_when_the_server_is_killed(
     tmp_path: Path, backend: str, kind: str, check: str
 ) -> None:
+    needs(backend, durable=True)
     words = ("--ttl", "2s", "--fault", "kill:server@500ms+300ms", "--fault", "pause:holder@1s+1s")
     run = await harness("--backend", backend, "--kind", kind, *LOAD, *words, "--out", str(tmp_path))
     assert run.code in (0, 3), run.stderr

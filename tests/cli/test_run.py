@@ -14,8 +14,7 @@ import pytest
 from harness.history import History, load_run
 from harness.resource.process import spawn
 from harness.servers import ServerMissing
-from harness.servers.zookeeper_ensemble import find_classpath, find_java
-from tests.cli.program import ROOT, Program, harness, started
+from tests.cli.program import ROOT, Program, harness, needs, started
 
 SMALL = ("--contenders", "50", "--rate", "100", "--duration", "1500ms")
 
@@ -222,10 +221,8 @@ async def test_flags_come_from_the_environment_too(tmp_path: Path) -> None:
 
 
 def _zookeeper_is_installed() -> bool:
-    """Java alone is not enough."""
     try:
-        find_java()
-        find_classpath()
+        needs("zookeeper")
     except ServerMissing:
         return False
     return True

@@ -108,10 +108,14 @@ async def test_order_within_one_client_is_that_of_arrival(
             served.append(name)
             await asyncio.sleep(0.005)
 
-    tasks = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def waits() -> bool:
+        return len((await client.inspect(key)).waiters or ()) == len(tasks)
+
     for name in ("W1", "W2", "R3", "R4", "W5", "W6", "R7", "W8"):
         tasks.append(asyncio.create_task(come(name)))
-        await asyncio.sleep(0.05)
+        await until(waits)
     assert await holder.release()
     await asyncio.gather(*tasks)
     assert served[:2] == ["W1", "W2"]
