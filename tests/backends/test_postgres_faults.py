@@ -215,6 +215,7 @@ async def test_a_request_that_was_given_up_is_not_carried_out_later(url: str, ke
             with pytest.raises(BackendError) as late:
                 await locks.acquire(key, ttl=60.0)
             assert not late.value.definite
+            assert "no answer in time" in str(late.value)
             await until(lambda: not locks._core.cleanup.pending, "its release was carried out")
         finally:
             process.resume()

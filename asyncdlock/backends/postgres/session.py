@@ -119,13 +119,14 @@ class Session:
         try:
             rows: Sequence[Any] = task.result()
         except asyncpg.PostgresError as error:
-            # The server says that the statement failed, unless it says that the connection ends.
+            # The server says that the statement failed, unless it says that the connection ends; the driver
+            # says that, too, of one that we have cut.
             definite = not (error.sqlstate or "").startswith(("08", "57P"))
-            raise failure(error, self._settings.schema, definite=definite) from None
+            said = error if done else TimeoutError()
+            raise failure(said, self._settings.schema, definite=definite) from None
         except _BROKEN as error:
             self.abort()
-            late = "no answer in time" if not done else None
-            raise failure(late or error, self._settings.schema, definite=False) from None
+            raise failure(error if done else TimeoutError(), self._settings.schema, definite=False) from None
         return rows
 
     def abort(self) -> None:
@@ -180,10 +181,11 @@ def _check(found: Any, *, pooled: bool) -> None:
         )
 
 
-def failure(error: BaseException | str, name: str, *, definite: bool) -> BackendError:
+def failure(error: BaseException, name: str, *, definite: bool) -> BackendError:
     """What a driver's error means for us."""
     state: str = getattr(error, "sqlstate", None) or ""
-    words = str(error).partition("\n")[0] or type(error).__name__
+    late = isinstance(error, TimeoutError)
+    words = "no answer in time" if late else str(error).partition("\n")[0] or type(error).__name__
     if state == "42501":
         return BackendError(
             f"{words}. An administrator can make what is needed: "
