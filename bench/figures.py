@@ -24,6 +24,8 @@ class Figures:
     commands_per_section: float
     client_cpu_us: float
     server_cpu_us: float
+    overtaken: float | None
+    """The share of sections that began after one that was called for later; `None` where it is not known."""
     verdict: Verdict | None
     """Of the checkers, where a hot key and fences allow one."""
 
@@ -46,14 +48,16 @@ def figures(tallies: Sequence[Tally], *, hot: bool, server_cpu: float, server_co
         commands_per_section=sum(counted) / max(1, total) if counted else server_commands / with_ramp,
         client_cpu_us=1e6 * sum(tally.cpu for tally in tallies) / max(1, total),
         server_cpu_us=1e6 * server_cpu / with_ramp,
+        overtaken=_overtaken(tallies) if hot else None,
         verdict=judge(tallies) if hot else None,
     )
 
 
 def medians(rounds: Sequence[Figures]) -> dict[str, Any]:
-    """The median of each figure, and the worst verdict."""
-    names = [name for name in Figures.__slots__ if name != "verdict"]
+    """The median of each figure; of order and verdict the worst."""
+    names = [name for name in Figures.__slots__ if name not in ("overtaken", "verdict")]
     result: dict[str, Any] = {name: median(getattr(one, name) for one in rounds) for name in names}
+    result["overtaken"] = max((one.overtaken for one in rounds if one.overtaken is not None), default=None)
     verdicts = [one.verdict for one in rounds if one.verdict is not None]
     result["verdict"] = worst(verdicts) if verdicts else None
     return result
@@ -62,6 +66,22 @@ def medians(rounds: Sequence[Figures]) -> dict[str, Any]:
 def remark(figures: Mapping[str, Any]) -> str:
     """What a table says beside the name of a subject whose history was not found in order."""
     return "" if figures["verdict"] in (None, "ok") else f" (checkers: {figures['verdict']})"
+
+
+def _overtaken(tallies: Sequence[Tally]) -> float | None:
+    sections = sorted(
+        (granted, granted - wait)
+        for tally in tallies
+        for granted, wait in zip(tally.granted, tally.waits, strict=False)
+    )
+    if not sections:
+        return None
+    latest = -math.inf
+    behind = 0
+    for _, called in sections:
+        behind += called < latest
+        latest = max(latest, called)
+    return behind / len(sections)
 
 
 def _quantile(ordered: Sequence[float], q: float) -> float:

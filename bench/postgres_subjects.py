@@ -1,5 +1,6 @@
 """What is measured on PostgreSQL: our backend, sqlalchemy-dlock, and a plain advisory lock."""
 
+import asyncio
 from typing import Any
 
 import asyncpg
@@ -16,8 +17,32 @@ class Postgres(Ours):
 
 
 class StrictOrder(Postgres):
-    name = "asyncdlock, strict FIFO"
+    name = "asyncdlock, each grant by the server"
     query = "?local_handoffs=0"
+
+
+class Commits(Subject):
+    """No lock: as many sections as one connection can write down durably, one after the other."""
+
+    name = "limit: one durable UPDATE for each"
+
+    async def open(self) -> None:
+        self._connection = await asyncpg.connect(self.url)
+        await self._connection.execute("CREATE TABLE hot (number bigint); INSERT INTO hot VALUES (0)")
+        self._update = await self._connection.prepare("UPDATE hot SET number = number + 1")
+        self._turn = asyncio.Lock()
+
+    def lock(self, key: str) -> Lock:
+        return self
+
+    fence = None
+
+    async def acquire(self) -> None:
+        await self._turn.acquire()
+        await self._update.fetch()
+
+    async def release(self, _: Any) -> None:
+        self._turn.release()
 
 
 class Advisory(Subject):
@@ -81,4 +106,6 @@ class _DlockLock:
         await self._lock.release()
 
 
-ALL: tuple[type[Subject], ...] = (Postgres, StrictOrder, Advisory, SqlalchemyDlock)
+LOCKS: tuple[type[Subject], ...] = (Postgres, StrictOrder, Advisory, SqlalchemyDlock)
+LIMITS: tuple[type[Subject], ...] = (Commits,)
+ALL = LOCKS + LIMITS

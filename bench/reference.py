@@ -29,6 +29,8 @@ class Reference:
     subjects: Sequence[type[Subject]]
     peer: type[Subject]
     """Whose figures are one in the column of ratios."""
+    limits: Sequence[type[Subject]] = ()
+    """No locks: what a hot key is bound by."""
     packages: Sequence[str]
     """Whose versions are named."""
     contenders: int
@@ -56,7 +58,7 @@ class Reference:
         measured: dict[tuple[str, str], list[Figures]] = defaultdict(list)
         for number in range(rounds):
             for workload, hot in self._workloads.items():
-                for subject in self.subjects:
+                for subject in (*self.subjects, *(self.limits if hot else ())):
                     print(f"{workload}: round {number + 1} of {rounds}: {subject.name}", file=sys.stderr)
                     measured[workload, subject.name].append(await self._round(subject, hot, seconds))
         table: dict[str, Any] = {}
@@ -92,15 +94,18 @@ class Reference:
         yield f"`{outcome['command']}`: {rounds}. CPU: per section."
         versions = ", ".join(f"{name} {where['packages'].get(name, '?')}" for name in self.packages)
         yield f"{versions}. {in_words(where)}"
+        yield "Overtaken: the share of sections that began after one that was called for later."
         for workload, subjects in outcome["figures"].items():
             yield from ("", f"## {workload.capitalize()}", "")
-            yield f"| | sections/s | × {self.peer.name} | wait p50 ms | p99 ms | Jain | client CPU µs |"
-            yield "|---|---|---|---|---|---|---|"
+            columns = ("wait p50 ms", "p99 ms", "Jain", "overtaken", "client CPU µs")
+            yield f"| | sections/s | × {self.peer.name} | {' | '.join(columns)} |"
+            yield "|---" * (3 + len(columns)) + "|"
             theirs = subjects[self.peer.name]["sections_per_s"]
             for name, one in sorted(subjects.items(), key=lambda item: -item[1]["sections_per_s"]):
                 ratio = f"{one['sections_per_s'] / theirs:.1f}" if theirs else "–"
+                overtaken = "–" if one["overtaken"] is None else f"{one['overtaken']:.1%}"
                 yield (
                     f"| {name} | {one['sections_per_s']:,.0f} | {ratio} "
                     f"| {one['wait_p50_ms']:.1f} | {one['wait_p99_ms']:.1f} | {one['jain']:.3f} "
-                    f"| {one['client_cpu_us']:,.0f} |"
+                    f"| {overtaken} | {one['client_cpu_us']:,.0f} |"
                 )

@@ -45,7 +45,7 @@ class Tally:
     fences: MutableSequence[int] = field(default_factory=lambda: array("q"))
     """One per section, in the order of this process; empty for peers."""
     granted: MutableSequence[float] = field(default_factory=lambda: array("d"))
-    """When each fence was granted."""
+    """When each section began; not of threads."""
 
 
 async def run(work: Work) -> Tally:
@@ -90,7 +90,7 @@ class _Window:
             None if commands is None or self._commands is None else commands - self._commands,
             sum(now.sections),
             now.fences[self._fences :],
-            now.granted[self._fences :],
+            now.granted[self._waits :],
         )
 
 
@@ -110,9 +110,9 @@ async def _in_tasks(subject: Subject, work: Work) -> Tally:
             if held is False:
                 raise RuntimeError("the peer's lock was not acquired")
             waits.append(now - called)
+            granted.append(now)
             if fence_of is not None:
                 fences.append(fence_of(held))
-                granted.append(now)
             sections[number] += 1
             await release(held)
 
