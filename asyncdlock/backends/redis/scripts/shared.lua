@@ -37,9 +37,13 @@ local function leases_of(lock, holders)
     settle()
   end
 
-  -- How many there are, without those that have ended.
+  -- How many there are, without those that have ended: none ends while the script runs, whose clock stands still.
+  local swept
   function leases.count()
-    redis.call('ZREMRANGEBYSCORE', holders, '-inf', now_ms())
+    if not swept then
+      redis.call('ZREMRANGEBYSCORE', holders, '-inf', now_ms())
+      swept = true
+    end
     return redis.call('ZCARD', holders)
   end
 
