@@ -3,17 +3,17 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness import exits
 from harness.history import History, HistoryError, load, load_run
-from harness.judge.checkers.fairness import fairness
+from harness.judge.checkers.fairness import Fairness, fairness
 from harness.judge.checkers.registry import broken_promise, run_checks, verdict_of
 from harness.judge.checkers.result import CheckResult, Verdict
 from harness.report.ci import write_junit
-from harness.report.summary import judged_with_trust
-from harness.report.summary_json import NoSummary, read_summary
+from harness.report.summary import TRUST, judged_with_trust, measured
+from harness.report.summary_json import SUMMARY_FILE, NoSummary, read_summary
 
 EXIT_CODES: Mapping[Verdict, int] = {
     "ok": exits.OK,
@@ -41,19 +41,23 @@ def run(args: argparse.Namespace) -> int:
         print(f"cannot check {args.run}: {reason}", file=sys.stderr)
         return exits.USAGE
     results = run_checks(history)
-    if doubts := _doubts(args.run):
+    if doubts := _doubts(args.run, history):
         results = judged_with_trust(results, doubts)
     verdict = verdict_of(results)
-    order = fairness(history.rows)
     if args.junit is not None:
         write_junit(args.junit, results)
+    order = _order(history)
     if args.json:
         checks = {name: result.to_json() for name, result in results.items()}
-        print(json.dumps({"verdict": verdict, "checks": checks, "order": order.to_json()}, indent=2))
+        print(
+            json.dumps({"verdict": verdict, "checks": checks, "order": order and order.to_json()}, indent=2)
+        )
     else:
         print(_text(history, results, verdict))
         print(
-            f"order: {order.inversions:,} inversions ({order.inversion_ratio:.2%} of all pairs), "
+            "order: cannot be told from such times"
+            if order is None
+            else f"order: {order.inversions:,} inversions ({order.inversion_ratio:.2%} of all pairs), "
             f"at most {order.max_overtakes:,} overtakes, tau {order.kendall_tau:.3f}, "
             f"Jain {order.jain_index:.3f}; "
             f"wait p50 {order.wait_p50_ms:.3f} ms, p99 {order.wait_p99_ms:.3f} ms"
@@ -61,12 +65,32 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_CODES[verdict]
 
 
-def _doubts(run: Path) -> tuple[str, ...]:
-    """What the run itself said against its generator and its servers, which no history tells."""
+def _order(history: History) -> Fairness | None:
+    """`None` where times are so far apart that no float holds the difference."""
     try:
-        return read_summary(run).doubts
-    except NoSummary:
+        return fairness(history.rows)
+    except OverflowError:
+        return None
+
+
+def _doubts(run: Path, history: History) -> Sequence[str]:
+    """What the run itself said against its generator and its servers, which no history tells."""
+    if not (run / SUMMARY_FILE).exists():
         return ()
+    try:
+        summary = read_summary(run)
+    except NoSummary as error:
+        return [f"{error}: what the run said against itself is not known"]
+    trust = summary.checks.get(TRUST)
+    if doubts := [*summary.doubts, *(trust.findings if trust and trust.verdict != "ok" else ())]:
+        return list(dict.fromkeys(doubts))
+    told, found = summary.arrivals.offered, len(measured(history.rows, summary.config))
+    if told != found:
+        return [f"{SUMMARY_FILE} counts {told:,} arrivals, the history {found:,}: they are not of one run"]
+    kind = history.config.get("kind", summary.config.kind)
+    if kind != summary.config.kind:
+        return [f"{SUMMARY_FILE} says that the locks were {summary.config.kind}, the history {kind}"]
+    return ()
 
 
 def _text(history: History, results: Mapping[str, CheckResult], verdict: Verdict) -> str:

@@ -11,6 +11,7 @@ import errno
 import importlib
 import importlib.util
 import inspect
+import io
 import os
 import sys
 import tempfile
@@ -31,6 +32,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 def main(argv: Sequence[str] | None = None) -> int:
     """The whole program; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # one that cannot write an arrow shows its number
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if words and not words[0].startswith("-"):
             command = _command(words[0])

@@ -69,7 +69,7 @@ BODY = "{id} {owner}"
 
 def body_of(row: Row) -> bytes:
     """What this arrival's contender writes to the resource: `BODY`."""
-    return f"{row.id} {row.owner}".encode()
+    return f"{row.id} {row.owner}".encode(errors="surrogatepass")
 
 
 def digest(body: bytes) -> str:

@@ -1,8 +1,9 @@
 """What a run is aimed at: a lock server and a fenced resource, started for it or already there."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import asyncdlock
@@ -126,7 +127,7 @@ class Resource:
         with HistoryWriter(path, Decision, origin_ns=origin, config=after, times="monotonic") as writer:
             batch: list[Decision] = []
             async for row in self._client.rows(self._after, whole=False):
-                batch.append(Decision(**{name: row[name] for name in _DECISION}))
+                batch.append(_decision(row))
                 keys.add(row["key"])
                 if len(batch) >= 256:
                     writer.write(batch)
@@ -141,7 +142,17 @@ class Resource:
             return Value(key, 0, digest(b""))
         if reply.status != 200:
             raise UnexpectedReply(f"it answered {reply.status} to a read")
-        return Value(key, int(reply.headers["ETag"].strip('"')), digest(reply.body))
+        version = reply.headers.get("ETag", "").strip('"')
+        if not version.isdecimal():
+            raise UnexpectedReply(f"it reads a value at version {version!r}")
+        return Value(key, int(version), digest(reply.body))
+
+
+def _decision(row: Mapping[str, Any]) -> Decision:
+    """:raises UnexpectedReply: it is no row of a resource's log."""
+    if missing := [name for name in _DECISION if name not in row]:
+        raise UnexpectedReply(f"its log has a row without {', '.join(missing)}")
+    return Decision(**{name: row[name] for name in _DECISION})
 
 
 _DECISION = tuple(Decision.__dataclass_fields__)

@@ -76,5 +76,9 @@ def _escaped(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """XML has no way to write most control characters, and a key may contain them."""
-    return "".join(sign if sign >= " " or sign in "\t\n" else "\ufffd" for sign in text)
+    """XML has no way to write most control characters and half of a pair, and a key may contain them."""
+    return "".join(sign if _in_xml(sign) else "\ufffd" for sign in text)
+
+
+def _in_xml(sign: str) -> bool:
+    return " " <= sign < "\ud800" or "\ue000" <= sign < "\ufffe" or sign > "\uffff" or sign in "\t\n"

@@ -150,7 +150,7 @@ class ResourceClient:
             lines = reply.body.splitlines()
             for line in lines:
                 row = json.loads(line)
-                after = row["seq"]
+                after = _following(row, after)
                 yield row
             if len(lines) < _LOG_PAGE:
                 return
@@ -183,6 +183,17 @@ class ResourceClient:
 
     def _head(self, method: str, path: str) -> str:
         return f"{method} {self._root}{path}{self._common}"
+
+
+def _following(row: object, after: int) -> int:
+    """The number of a row of the log, where it comes after another.
+
+    :raises UnexpectedReply: it does not, or has none: whoever went on asking would not come to an end.
+    """
+    number = row.get("seq") if isinstance(row, dict) else None
+    if not isinstance(number, int) or number <= after:
+        raise UnexpectedReply(f"its log has number {number!r} after {after}")
+    return number
 
 
 def _path(key: str) -> str:

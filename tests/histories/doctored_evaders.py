@@ -210,3 +210,30 @@ def an_accident_that_ended_before_it_began(run: Run) -> None:
 @ok
 def an_accident_after_the_run(run: Run) -> None:
     run.faults.append(Fault("flush", 10**15, None, {"frees": True, "forgets": True}))
+
+
+@unknown("holders", "does not say who may")
+def everybody_beside_others_in_a_run_of_no_kind(run: Run) -> None:
+    _everybody_displaced(run)
+    for row in run.rows:
+        row.shared = row.granted is not None
+
+
+@unknown("holders", "number below 0")
+def an_arrival_below_the_first(run: Run) -> None:
+    run.rows[8].id = -9
+
+
+@violated("contents", "other bytes")
+def an_owner_that_no_body_can_name(run: Run) -> None:
+    """Half of a pair of surrogates is a string, but no text."""
+    run.rows[3].owner = run.decision(3).owner = "\ud800"
+
+
+@violated("holders", "broke its promise")
+def a_time_beyond_all_measure(run: Run) -> None:
+    _displace(run)
+    run.rows[8].intended = 10**400
+    run.rows[8].dispatched = run.rows[8].called = None
+    run.rows[8].outcome = "abandoned"
+    run.rows[2].intended = 10**400

@@ -2,12 +2,17 @@
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.cli.check import add_arguments, run
+from harness.config import RunConfig
 from harness.history import HISTORY_FILE, RESOURCE_FILE, Decision, History, HistoryWriter, Row
+from harness.judge.checkers import CheckResult
+from harness.report.model import Arrivals, Summary
+from harness.report.summary_json import SUMMARY_FILE, write_summary
 from tests.judge.golden import FOLDER, GOLDEN, Golden
 from tests.judge.mutations import well_behaved_history
 
@@ -19,7 +24,7 @@ def check(*arguments: str) -> int:
 
 
 def save(folder: Path, history: History) -> None:
-    with HistoryWriter(folder / HISTORY_FILE, Row, origin_ns=0) as rows:
+    with HistoryWriter(folder / HISTORY_FILE, Row, origin_ns=0, config=history.config) as rows:
         rows.write(history.rows)
     with HistoryWriter(folder / RESOURCE_FILE, Decision, origin_ns=0) as log:
         log.write(history.log or ())
@@ -66,3 +71,54 @@ def test_no_history_is_one_sentence_and_exit_2(tmp_path: Path, capsys: pytest.Ca
         assert captured.out == ""
         assert captured.err.startswith(f"cannot check {what}: ")
         assert captured.err.count("\n") == 1
+
+
+SOUND = Summary(schema="asyncdlock-summary/1", arrivals=Arrivals(offered=200))
+DISTRUST = {"trust": CheckResult("unknown", ["the load generator was 3 s late"])}
+
+
+@pytest.mark.parametrize(
+    ("summary", "doubt"),
+    [
+        (SOUND, ""),
+        (replace(SOUND, doubts=("the load generator was 3 s late",)), "3 s late"),
+        (replace(SOUND, checks=DISTRUST), "3 s late"),
+        (replace(SOUND, arrivals=Arrivals(offered=204)), "counts 204 arrivals, the history 200"),
+        (
+            replace(SOUND, config=RunConfig(kind="semaphore:3")),
+            "locks were semaphore:3, the history exclusive",
+        ),
+        (replace(SOUND, config=RunConfig(warmup=1e-8)), "counts 200 arrivals, the history 199"),
+    ],
+    ids=["sound", "doubtful", "untrusted", "more arrivals", "another kind", "warm-up"],
+)
+def test_what_the_run_said_against_itself_counts(
+    summary: Summary, doubt: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = well_behaved_history(200, keys=5)
+    history.config = {"kind": "exclusive"}
+    save(tmp_path, history)
+    write_summary(tmp_path, summary)
+    assert check(str(tmp_path)) == (3 if doubt else 0)
+    assert doubt in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ['{"schema": "asyncdlock-summary/1", "verd', "[]", '{"schema": "other"}'])
+def test_what_a_damaged_summary_said_is_not_known(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path, well_behaved_history(200, keys=5))
+    (tmp_path / SUMMARY_FILE).write_text(text)
+    assert check(str(tmp_path)) == 3
+    assert "what the run said against itself is not known" in capsys.readouterr().out
+
+
+def test_a_stranger_in_the_log_gives_the_terminal_no_orders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = well_behaved_history(200, keys=5)
+    assert history.log is not None
+    history.log.append(replace(history.log[-1], seq=201, owner="\x1b[2J\ud800", outcome="repeated"))
+    save(tmp_path, history)
+    assert check(str(tmp_path)) == 1
+    assert r"of \x1b[2J\ud800 with fence" in capsys.readouterr().out

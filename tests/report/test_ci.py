@@ -9,7 +9,7 @@ from harness.report.model import Judgement
 
 CHECKS = {
     "exclusion": CheckResult("ok"),
-    "holders": CheckResult("violated", ["two at once on '\x00<key>'", "and again"]),
+    "holders": CheckResult("violated", ["two at once on '\x00<key>'", "and again on \ud800\ufffe"]),
     "completeness": CheckResult("unknown", ["cut off: 50%,\nnobody knows"]),
 }
 THRESHOLDS = [
@@ -34,7 +34,7 @@ def test_a_violation_fails_what_is_unknown_is_an_error_and_the_rest_passes(tmp_p
     said = suite.find("testcase[@name='holders']/failure")
     assert said is not None
     assert said.get("message") == "two at once on '\ufffd<key>'"
-    assert "and again" in (said.text or "")
+    assert "and again on \ufffd\ufffd" in (said.text or "")
 
 
 def test_annotations_are_one_line_each() -> None:

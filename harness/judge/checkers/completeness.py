@@ -60,7 +60,7 @@ def _arrivals(evidence: Evidence, findings: Findings) -> None:
             findings.unknown("{} says that it is of process {} of {}", row, row.process, processes)
     for process, ids in sorted(recorded.items()):
         missing = (max(ids) - process) // processes + 1 - len(set(ids))
-        if missing:
+        if missing > 0:
             findings.unknown("{:,} arrivals of process {} are not recorded", missing, process)
     for process in range(min(processes, len(rows))):
         if process not in recorded:

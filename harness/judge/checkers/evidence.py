@@ -51,7 +51,9 @@ class Evidence:
         for row in _repeated([row for row in rows if row.owner is not None], "owner"):
             findings.unknown("{} shares its owner {} with another", row, row.owner)
         for row in rows:
-            if not _in_order(row):
+            if row.id < 0:
+                findings.unknown("{} has a number below 0", row)
+            elif not _in_order(row):
                 findings.unknown("{} has times that run backwards", row)
             elif row.granted is None and (row.outcome == "ok" or row.fence is not None):
                 findings.unknown("{} ended well without a grant", row)
@@ -76,7 +78,9 @@ class Evidence:
         kind = text.partition(":")[0]
         if kind == "exclusive":
             findings.unknown("{} took the lock beside others, in a run of exclusive locks", row)
-        elif kind not in ("", "shared", "semaphore") or (kind == "semaphore" and self.permits is None):
+        elif not kind:
+            findings.unknown("{} took the lock beside others, but the run does not say who may", row)
+        elif kind not in ("shared", "semaphore") or (kind == "semaphore" and self.permits is None):
             findings.unknown("{} took the lock beside others, but {!r} says not how many may", row, text)
         elif kind == "shared" and row.write != "none":
             findings.unknown("{} is a reader, but wrote", row)

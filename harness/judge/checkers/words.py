@@ -24,10 +24,15 @@ def write(decision: Decision, arrivals: Mapping[str, int]) -> str:
     by = ""
     if decision.owner is not None:
         known = arrivals.get(decision.owner)
-        by = f" of {decision.owner}" if known is None else f" of arrival {known}"
+        by = f" of {_printable(decision.owner)}" if known is None else f" of arrival {known}"
     number = f".{decision.fence_seq}" if decision.fence_seq else ""
     at = seconds(decision.decided)
     return f"write #{decision.seq}{by} with fence {decision.token}{number} on {decision.key!r} at {at}"
+
+
+def _printable(owner: str) -> str:
+    """Without what a terminal obeys: a log may name anybody."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in owner)
 
 
 def seconds(time_ns: int | None) -> str:
