@@ -11,7 +11,7 @@ from harness.history import History, HistoryError, load, load_run
 from harness.judge.checkers.fairness import Fairness, fairness
 from harness.judge.checkers.registry import broken_promise, run_checks, verdict_of
 from harness.judge.checkers.result import CheckResult, Verdict
-from harness.report.ci import write_junit
+from harness.report.ci import check_writable, write_junit
 from harness.report.summary import TRUST, judged_with_trust, measured
 from harness.report.summary_json import SUMMARY_FILE, NoSummary, read_summary
 
@@ -33,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
     """Check the run and print what was found.
 
     Returns 0 for verdict ok, 1 violated, 3 unknown, and 2 when there is no history to read.
+
+    :raises UsageError: the JUnit file cannot be written.
     """
     try:
         history = load_run(args.run) if args.run.is_dir() else load(args.run)
@@ -40,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
         print(f"cannot check {args.run}: {reason}", file=sys.stderr)
         return exits.USAGE
+    if args.junit is not None:
+        check_writable(args.junit)
     results = run_checks(history)
     if doubts := _doubts(args.run, history):
         results = judged_with_trust(results, doubts)

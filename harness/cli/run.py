@@ -28,7 +28,7 @@ from harness.live.server import live_page
 from harness.load.dask_fleet import run_fleet
 from harness.load.fleet import Progress
 from harness.load.run import Finished, run_load
-from harness.report.ci import annotations, write_junit
+from harness.report.ci import annotations, check_writable, write_junit
 from harness.report.model import Repeats
 from harness.report.repeats import print_repeats
 from harness.report.summary_json import write_summary
@@ -48,7 +48,8 @@ async def run(args: argparse.Namespace) -> int:
     """
     configs = _configurations(args)
     config = configs[0]
-    _check_junit(config)
+    if config.junit is not None:
+        check_writable(Path(config.junit))
     command = ["python", "-m", "harness", *map(redact, args.argv)]
     # Whoever reads the stream there wants nothing else.
     console = make_console(stderr=config.stream == STDOUT)
@@ -162,18 +163,6 @@ def _together(runs: list[Finished]) -> Repeats:
     repeats = Repeats(folders=folders, figures=between_runs([finished.summary for finished in runs]))
     write_summary(last.folder, replace(last.summary, repeats=repeats))
     return repeats
-
-
-def _check_junit(config: RunConfig) -> None:
-    """:raises UsageError: the file could not be written when the run is over."""
-    if config.junit is None:
-        return
-    path = Path(config.junit)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("a").close()
-    except OSError as error:
-        raise UsageError(f"--junit {config.junit!r} cannot be written: {error.strerror or error}") from None
 
 
 def _tell_ci(config: RunConfig, finished: Finished) -> bool:

@@ -6,6 +6,9 @@ from harness.cli.flags import settings
 from harness.config import parse_stage
 from harness.load.dask_fleet import parse_fleet
 
+_LAST_MOMENT = 253_402_300_799.0
+"""The end of the year 9999."""
+
 
 def stages(text: str) -> tuple[str, ...]:
     named = tuple(stage.strip() for stage in text.split(","))
@@ -19,6 +22,16 @@ def share(text: str) -> tuple[int, int]:
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise ValueError(f"{text!r} is not a share: write 1/4 for the first of four")
     return int(number) - 1, int(count)
+
+
+def moment(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LAST_MOMENT:
+        raise ValueError(f"{text!r} is no time: write seconds since 1970, as 'date +%s' does")
+    return seconds
 
 
 def add_to(group: argparse._ArgumentGroup) -> None:
@@ -41,7 +54,7 @@ def add_to(group: argparse._ArgumentGroup) -> None:
                 "folders",
             ),
             "--start-at T": (
-                float,
+                moment,
                 "begin at this time, in seconds since 1970, so that generators start together",
             ),
         },

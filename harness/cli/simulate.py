@@ -88,6 +88,11 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.svg is not None and args.sweep is None:
         raise UsageError("--svg draws a sweep: say what varies, as in --sweep hosts=1,10,100")
+    if args.svg is not None:
+        try:
+            args.svg.open("a").close()
+        except OSError as error:
+            raise UsageError(f"--svg {str(args.svg)!r} cannot be written: {error.strerror}") from None
     costs = DEFAULTS if args.source is None else parameters_of(args.source, args.service)
     costs = replace(costs, service=args.service)
     if args.hold is not None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from harness.config import UsageError
 from harness.judge.checkers.result import CheckResult
 from harness.report.model import Judgement
 
@@ -51,6 +52,15 @@ def write_junit(
     ElementTree.indent(root)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n")
+
+
+def check_writable(path: Path) -> None:
+    """:raises UsageError: `write_junit` could not write there."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except OSError as error:
+        raise UsageError(f"--junit {str(path)!r} cannot be written: {error.strerror or error}") from None
 
 
 def annotations(checks: Mapping[str, CheckResult], thresholds: Sequence[Judgement] = ()) -> Iterator[str]:

@@ -27,7 +27,7 @@ _TIMELINE = """<div id="timeline"><canvas tabindex="0" aria-label="who held the 
 <p class="dim keys"><button type="button">whole run</button>
 <span style="background:var(--hold)"></span>holds
 <span style="background:var(--frozen)"></span>frozen on purpose
-<span style="background:var(--bad)"></span>its write was refused as stale
+<span style="background:var(--bad)"></span>refused as stale, or ✕ where a promise was broken
 <span style="background:var(--doubt)"></span>waiting
 <span style="background:var(--bad);opacity:.25"></span>a fault, on purpose</p></div>"""
 
@@ -163,6 +163,7 @@ def _checks(summary: Summary) -> str:
             [name, Toned(check.verdict, _TONES[check.verdict]), asks.get(name, ""), "\n".join(_said(check))]
             for name, check in summary.checks.items()
         ),
+        stacked=True,
     )
 
 

@@ -65,10 +65,17 @@ class Toned(NamedTuple):
     tone: str
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[object]], *, numbers: bool = False) -> str:
-    """A table; with `numbers` all columns but the first are set flush right."""
+def table(
+    head: Iterable[str], rows: Iterable[Iterable[object]], *, numbers: bool = False, stacked: bool = False
+) -> str:
+    """A table; with `numbers` all columns but the first are set flush right.
+
+    A narrow page sets numbers below the name of their row; with `stacked`, the first two columns side by side
+    and the others below them.
+    """
     mark = ' class="n"' if numbers else ""
-    lines = ['<div class="scroll"><table>']
+    kind = " stacked" if stacked else " numbers" if numbers else ""
+    lines = [f'<div class="scroll{kind}"><table>']
     cells = "".join(f"<th{mark if place else ''}>{html.escape(cell)}</th>" for place, cell in enumerate(head))
     if cells:
         lines.append(f"<tr>{cells}</tr>")

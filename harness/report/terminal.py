@@ -115,7 +115,7 @@ def _headline(summary: Summary) -> Text:
         if summary.arrivals.timed_out:
             share = summary.arrivals.timed_out / max(summary.arrivals.offered, 1)
             text.append(f"; {share:.1%} of the arrivals timed out", style="not bold yellow")
-    elif verdict == "unknown":
+    elif verdict == "unknown" and not summary.interrupted:
         text.append(f": {in_a_line(summary).partition(': ')[2]}", style="not bold")
     if summary.interrupted:
         text.append(" (interrupted: of what had happened until then)", style="not bold yellow")
@@ -167,7 +167,7 @@ def facts_of(summary: Summary) -> list[tuple[str, str]]:
             f"{summary.resource.stale_rejections:,} stale ones refused",
         ),
     ]
-    product = [str(summary.environment["lock_server"])] if "lock_server" in summary.environment else []
+    product = [str(said)] if (said := summary.environment.get("lock_server")) else []
     if summary.backend.commands_per_acquire is not None:
         product.append(f"{summary.backend.commands_per_acquire:.2f} commands per acquire")
     if product:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config import RunConfig
-from harness.history import HISTORY_FILE, load
+from harness.history import load_run
 from harness.report.model import Summary
 from harness.report.summary_json import read_summary
 from harness.simulate.model import Settings, simulate
@@ -37,7 +37,7 @@ class Compared:
 def parameters_of(run: Path, service: float) -> Parameters:
     """:raises NoSummary, HistoryError, UsageError: there is no run there that could be measured from."""
     summary = read_summary(run)
-    return measured(load(run / HISTORY_FILE).rows, discipline_of(summary), service)
+    return measured(load_run(run).rows, discipline_of(summary), service)
 
 
 def settings_of(summary: Summary) -> Settings:

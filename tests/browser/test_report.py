@@ -122,7 +122,22 @@ async def test_a_violation_is_red_where_it_happened_and_the_page_begins_there(tm
             "(document.querySelector('#timeline canvas'))"
         )
         assert red > 1000, "red where it happened"
-        clipped = await page.evaluate(
-            "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
-        )
-        assert clipped == 0, "tables wrap, nothing is hidden at their right"
+        for width in (1280, 400):
+            await page.call(
+                "Emulation.setDeviceMetricsOverride",
+                width=width,
+                height=900,
+                deviceScaleFactor=1,
+                mobile=False,
+            )
+            clipped = await page.evaluate(
+                "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+                ".map(e => e.textContent.slice(0, 40)).join()"
+            )
+            assert not clipped, f"tables wrap, nothing is hidden at their right at {width} pixels"
+            broken = await page.evaluate(
+                "[...document.querySelectorAll('td.good, td.bad')].filter(e => "
+                "{ const r = document.createRange(); r.selectNodeContents(e); "
+                "return r.getClientRects().length > 1 }).map(e => e.textContent).join()"
+            )
+            assert not broken, f"a verdict stands in one line at {width} pixels"

@@ -15,6 +15,7 @@ from harness.cli.main import main
 from harness.history import Row, load_run, read
 from tests.cli.program import ROOT, harness, started
 
+SOUND = ROOT / "tests" / "histories" / "ok-one-after-the-other.jsonl"
 LONG = ("--contenders", "50", "--rate", "100", "--duration", "60s")
 
 
@@ -46,6 +47,10 @@ async def all_gone(processes: list[psutil.Process]) -> None:
         (["expriment"], "did you mean experiment?"),
         (["report", "nowhere"], "name the folder of a finished run"),
         (["check", "nowhere"], "nowhere"),
+        (["check", str(SOUND), "--junit", "/dev/null/x"], "'/dev/null/x' cannot be written"),
+        (["simulate", "--sweep", "hosts=1", "--svg", "/dev/null/x"], "'/dev/null/x' cannot be written"),
+        (["--start-at", "nan"], "'nan' is no time"),
+        (["--start-at", "1e300"], "'1e300' is no time"),
     ],
 )
 async def test_bad_input_is_one_sentence_and_exit_code_2(

@@ -12,6 +12,7 @@ from harness.cli.main import main
 from harness.config import RunConfig, UsageError
 from harness.history import Row
 from harness.report.model import Summary
+from harness.report.summary_json import write_summary
 from harness.simulate.model import Settings, simulate
 from harness.simulate.parameters import DEFAULTS, Discipline, Samples, always, discipline_of, measured
 from harness.simulate.validation import Compared
@@ -173,3 +174,9 @@ async def test_a_measured_run_can_be_held_against_the_model(tmp_path: Path) -> N
     throughput = json.loads(told.stdout)[0]
     assert throughput["measured"] == run.summary()["throughput_per_s"]
     assert throughput["simulated"] > 0
+
+
+def test_costs_come_from_no_run_without_a_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_summary(tmp_path, Summary(schema="asyncdlock-summary/1"))
+    assert main(["simulate", "--from", str(tmp_path)]) == 2
+    assert "holds no history.jsonl.gz" in capsys.readouterr().err

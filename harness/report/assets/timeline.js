@@ -34,7 +34,8 @@
     for (let at = Math.ceil(view[0] / step) * step; at <= view[1]; at += step) {
       context.fillStyle = colour("--line"); context.fillRect(x(at), TOP, 1, height - TOP);
       context.fillStyle = colour("--dim");
-      context.fillText(step >= 100 ? (at / 1000).toFixed(step >= 1000 ? 0 : 1) + " s" : at.toFixed(step < 1 ? 2 : 0) + " ms", x(at) + 3, 14);
+      const label = step >= 100 ? (at / 1000).toFixed(step >= 1000 ? 0 : 1) + " s" : at.toFixed(step < 1 ? 2 : 0) + " ms";
+      if (x(at) + 3 + context.measureText(label).width <= width) context.fillText(label, x(at) + 3, 14);
     }
     for (const [name, from, to] of data.faults || []) {
       if (to < view[0] || from > view[1]) continue;
