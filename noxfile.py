@@ -71,6 +71,13 @@ def coverage(session: nox.Session) -> None:
 
 
 @nox.session
+def audit(session: nox.Session) -> None:
+    """What pypi.org knows against the newest of all that the package and its extras bring."""
+    session.install("-e", ".[dev,tracing,s3]", "pip-audit")
+    session.run("pip-audit", "--skip-editable", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """The documentation site, into site/; `nox -s docs -- serve` shows it while you write."""
     session.install("-e", ".[docs]")

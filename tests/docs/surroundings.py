@@ -195,7 +195,8 @@ import asyncpg
 from asyncdlock.fencing.postgres import MIGRATION, guard
 connection = await asyncpg.connect("postgres://localhost")
 await connection.execute(MIGRATION)
-await connection.execute("CREATE TABLE account (id int, balance int); INSERT INTO account VALUES (42, 100)")
+await connection.execute("CREATE TEMPORARY TABLE account (id int, balance int)")
+await connection.execute("INSERT INTO account VALUES (42, 100)")
 """,
         """
 assert await connection.fetchval("SELECT balance FROM account WHERE id = 42") == 90
