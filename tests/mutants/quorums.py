@@ -195,6 +195,20 @@ MUTANTS = [
         + "test_etcd_delays.py::test_a_refusal_is_not_definite_when_an_earlier_copy_may_have_been_carried_out",
     ),
     Mutant(
+        "etcd: a place that another took is one's own",
+        _ETCD + "queue.py",
+        "return now if now.revision == revision else Position(0, (), outcome.revision)",
+        "return now",
+        _OF_BACKENDS + "test_etcd_position.py::test_a_place_that_was_taken_anew_is_not_the_one_that_was_lost",
+    ),
+    Mutant(
+        "etcd: a reading from before the release is believed",
+        _ETCD + "queue.py",
+        "                if not _after(left, outcome):\n                    outcome = None\n",
+        "",
+        _OF_BACKENDS + "test_etcd_position.py::test_a_reading_from_before_the_release_tells_nothing",
+    ),
+    Mutant(
         "etcd: two claims on one lock share a revision",
         _ETCD + "transactions.py",
         "            if item.joins is not None and item.joins in joined:\n",
