@@ -54,6 +54,9 @@ async def test_only_the_grant_that_nobody_wanted_is_given_back(node: RedisNode) 
             await client.try_acquire("k")  # its reply comes after all that the message set off
             await client.try_acquire("k")
             assert await node.command("GET", "k") == handle.owner
+            # And what set out before the lock was granted again comes to nothing on the server.
+            assert await backend_of(client)._queue.give_back("k", handle.owner, handle.fence - 1) == 0
+            assert await node.command("GET", "k") == handle.owner
             await handle.renew()
             assert await handle.release()
 
