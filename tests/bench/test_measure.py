@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from bench import save, surroundings
@@ -97,6 +99,30 @@ def test_results_are_written_only_where_the_flags_say(
 
 
 def test_a_noisy_machine_is_named_beside_the_figures() -> None:
-    where = surroundings.describe() | {"load_average": [0.1, 0.1, 0.1]}
+    where = surroundings.describe() | {"busy": 0.1}
     assert "quiet" not in surroundings.in_words(where)
-    assert "not a quiet machine" in surroundings.in_words(where | {"load_average": [2.0, 0.1, 0.1]})
+    assert "not a quiet machine" in surroundings.in_words(where | {"busy": 2.0})
+
+
+def test_the_load_of_the_benchmark_before_is_not_taken_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: 2.0)
+    monkeypatch.setattr(os, "getloadavg", lambda: (2.0, 1.0, 0.5))
+    assert not surroundings.is_noisy(surroundings.describe())
+
+
+def test_a_commit_is_marked_as_changed_but_for_results_of_the_benchmark_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "bench" / "results").mkdir(parents=True)
+    for name in ("bench/some.py", "bench/results/some.md", "other.py"):
+        (tmp_path / name).write_text("")
+    monkeypatch.setattr(surroundings, "__file__", str(tmp_path / "bench" / "surroundings.py"))
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: 2.0)
+    identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-q", "-m", "some")):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True)
+    commit = surroundings.describe()["commit"]
+    (tmp_path / "bench/results/some.md").write_text("new")
+    assert surroundings.describe()["commit"] == commit
+    (tmp_path / "other.py").write_text("new")
+    assert surroundings.describe()["commit"] == f"{commit}-dirty"
