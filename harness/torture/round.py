@@ -243,7 +243,7 @@ def _replay(log: MonitorLog, judged: Judged, heard: _Heard, folder: Path) -> Non
         log.write(folder / TRACE_FILE)
     heard.findings += complaints
     heard.visited["step of the server replayed"] += replay.steps
-    heard.visited["replay resumed behind a gap"] += log.gaps
+    heard.visited["replay resumed behind a gap"] += len(log.gaps)
 
 
 async def _errors_of(rig: Rig) -> Counter[str]:

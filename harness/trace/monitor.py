@@ -56,7 +56,8 @@ class MonitorLog:
 
     calls: list[Call] = field(default_factory=list)
     snapshots: dict[str, list[LockSnapshot]] = field(default_factory=dict)
-    gaps: int = 0
+    gaps: list[int] = field(default_factory=list)
+    """How many calls had been recorded when the recording broke off; of the last one some may be missing."""
 
     def write(self, path: Path) -> None:
         """One line a call, for whoever wants to know how it came about.
@@ -130,7 +131,7 @@ async def _record(
                 pass
             finally:
                 writer.close()
-        log.gaps += 1
+        log.gaps.append(len(log.calls))
         await asyncio.sleep(_AGAIN_AFTER)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -120,35 +120,43 @@ async def test_a_bug_in_a_script_is_found(
     assert any(complaint in one for one in found), found[:5]
 
 
-def test_a_doctored_trace_is_found() -> None:
-    """Of a log as it is written: the lock goes to the second in the queue."""
+OWNERS = [f"{number}{'0' * 35}" for number in range(3)]
+NOT_NEXT = "who is not next"
+
+
+def doctored(granted: str, *, gap_before: int | None = None) -> MonitorLog:
+    """A log as it is written: of two in the queue the lock goes to `granted`."""
     lock, counter, queue = names_of(KEY)
     release = SCRIPTS.release.source.replace("\n", "\\n").replace('"', '\\"')
-    owners = [f"{number}{'0' * 35}" for number in range(3)]
+    lines = [
+        f'1.0 [0 127.0.0.1:1] "EVAL" "…" "3" "{lock}" "{counter}" "{queue}" "asyncdlock-trace 0"',
+        f'2.0 [0 ::1] "EVAL" "{release}" "4" "{lock}" "{counter}" "{queue}" "s" "{OWNERS[0]}" "9"',
+        f'2.0 [0 lua] "GET" "{lock}"',
+        f'2.0 [0 lua] "ZPOPMIN" "{queue}"',
+        f'2.0 [0 lua] "INCRBY" "{counter}" "1"',
+        f'2.0 [0 lua] "SET" "{lock}" "{granted}" "PX" "9000"',
+        f'2.0 [0 lua] "PUBLISH" "asyncdlock:x" "{granted} 8 2000 {lock}"',
+    ]
+    waiting = [(f"{OWNERS[1]} 9000 1", 1.0), (f"{OWNERS[2]} 9000 1", 2.0)]
+    mark = "asyncdlock-trace 0"
+    log = MonitorLog(snapshots={mark: [LockSnapshot(mark, lock, OWNERS[0], 9000, 7, waiting)]})
+    for line in lines:
+        log.add(line.encode())
+    if gap_before is not None:
+        log.gaps.append(gap_before)
+    return log
 
-    def lines(granted: str) -> Sequence[str]:
-        return [
-            f'1.0 [0 127.0.0.1:1] "EVAL" "…" "3" "{lock}" "{counter}" "{queue}" "asyncdlock-trace 0"',
-            f'2.0 [0 ::1] "EVAL" "{release}" "4" "{lock}" "{counter}" "{queue}" "s" "{owners[0]}" "9"',
-            f'2.0 [0 lua] "GET" "{lock}"',
-            f'2.0 [0 lua] "ZPOPMIN" "{queue}"',
-            f'2.0 [0 lua] "INCRBY" "{counter}" "1"',
-            f'2.0 [0 lua] "SET" "{lock}" "{granted}" "PX" "9000"',
-            f'2.0 [0 lua] "PUBLISH" "asyncdlock:x" "{granted} 8 2000 {lock}"',
-        ]
 
-    for granted, wrong in ((owners[1], False), (owners[2], True)):
-        log = MonitorLog()
-        log.snapshots["asyncdlock-trace 0"] = [
-            LockSnapshot(
-                "asyncdlock-trace 0",
-                lock,
-                owners[0],
-                9000,
-                7,
-                [(f"{owners[1]} 9000 1", 1.0), (f"{owners[2]} 9000 1", 2.0)],
-            )
-        ]
-        for line in lines(granted):
-            log.add(line.encode())
-        assert any("who is not next" in one for one in Replay().run(log).complaints) == wrong
+def test_a_doctored_trace_is_found() -> None:
+    for granted, wrong in ((OWNERS[1], False), (OWNERS[2], True)):
+        complaints = Replay().run(doctored(granted)).complaints
+        assert any(NOT_NEXT in complaint for complaint in complaints) == wrong
+
+
+@pytest.mark.parametrize(
+    ("gap_before", "judged"),
+    [(0, True), (1, False), (2, False)],
+    ids=["before the look", "not looked at again yet", "cut off in the step"],
+)
+def test_what_may_be_missing_is_not_held_against_a_step(gap_before: int, judged: bool) -> None:
+    assert bool(Replay().run(doctored(OWNERS[2], gap_before=gap_before)).complaints) == judged
