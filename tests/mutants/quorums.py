@@ -167,8 +167,8 @@ MUTANTS = [
     Mutant(
         "etcd: a release deletes without comparing",
         _ETCD + "requests.py",
-        "        compare=[rpc.Compare(result=_EQUAL, target=rpc.Compare.VALUE, key=place, value=owner)],\n",
-        "",
+        "    owned.value = owner\n",
+        "    request.ClearField('compare')\n",
         _OF_BACKENDS + "test_etcd_lock.py::test_a_release_leaves_a_key_alone_that_another_wrote",
     ),
     Mutant(
@@ -214,6 +214,14 @@ MUTANTS = [
         "            if item.joins is not None and item.joins in joined:\n",
         "            if False:\n",
         _OF_BACKENDS + "test_etcd_lock.py::test_claims_on_one_lock_never_share_a_revision",
+    ),
+    Mutant(
+        "etcd: a caller who is cancelled takes the transaction along",
+        _ETCD + "transactions.py",
+        "        self._waiters[outcome] = waiter = asyncio.get_running_loop().create_future()\n        return waiter\n",
+        "        return outcome\n",
+        _OF_BACKENDS
+        + "test_etcd_transactions.py::test_a_cancelled_caller_leaves_a_request_that_runs_to_its_end",
     ),
     Mutant(
         "etcd: a try that was overtaken holds the lock",

@@ -126,7 +126,7 @@ class EtcdBackend(InspectedEtcd):
                 self.gone(place)
                 place = self._open(claim)
             if not won and place.revision:
-                await asyncio.shield(self._give_up(place))
+                await self._transactions.answer(self._give_up(place))
         except BackendError as error:
             raise self._failed(place, error) from None
         if not won:
@@ -182,10 +182,10 @@ class EtcdBackend(InspectedEtcd):
             return False
         if place.lapsed and place.leaving is not None and not place.leaving.done():
             # It is being taken away. Beside that a request of ours could seem to have done it.
-            await asyncio.shield(place.leaving)
+            await self._transactions.answer(place.leaving)
             return False
         repeated = place.leaving is not None
-        if (outcome := await asyncio.shield(self._give_up(place))).reply.succeeded:
+        if (outcome := await self._transactions.answer(self._give_up(place))).reply.succeeded:
             return True
         # An earlier copy of the request may have done it. Nobody else deletes this key while the
         # lease lives, unless its holder let it lapse.

@@ -107,7 +107,7 @@ class LockQueue:
         change all the time never stands still. So look, and only if the lock seems to be had join its queue:
         who then is not let in was overtaken.
         """
-        everything = await asyncio.shield(self._transactions.submit(place.queue.look()))
+        everything = await self._transactions.answer(self._transactions.submit(place.queue.look()))
         there = [kv.key for kv in _range(everything).kvs if place.queue.has(kv) and kv.key != place.key]
         if there and (place.permits is None or in_front(place.queue, there, place.permits)):
             return False
@@ -130,7 +130,7 @@ class LockQueue:
         states: dict[str, LeaseState] = {}
         for chunk, read in zip(chunks, reads, strict=True):
             try:
-                found = requests.found(await asyncio.shield(read))
+                found = requests.found(await self._transactions.answer(read))
             except BackendError:
                 states |= dict.fromkeys((place.claim.owner for place in chunk), LeaseState.UNKNOWN)
                 continue
@@ -147,7 +147,7 @@ class LockQueue:
         # Not after the await: whoever waits there may be cancelled, and the request travels on.
         place.joining.add_done_callback(partial(self._note_doubt, place))
         try:
-            return await asyncio.shield(place.joining)
+            return await self._transactions.answer(place.joining)
         except LeaseNotFound:
             self._leases.mark_dead(place.lease)
             return None
@@ -183,7 +183,7 @@ class LockQueue:
         """Read one's own place, created at `revision`, and those in front of it."""
         for limit in (2, _ALL) if place.permits is None else (_ALL,):
             request = place.queue.look(limit=limit, up_to=revision)
-            outcome = await asyncio.shield(self._transactions.submit(request))
+            outcome = await self._transactions.answer(self._transactions.submit(request))
             now = position(place.queue, place.key, _range(outcome), outcome.revision, place.permits)
             if now.complete:
                 break
@@ -198,11 +198,11 @@ class LockQueue:
         outcome = None
         if place.relieved is not None:
             with suppress(BackendError):
-                left, outcome = [await asyncio.shield(answer) for answer in place.relieved]
+                left, outcome = [await self._transactions.answer(one) for one in place.relieved]
                 if not _after(left, outcome):
                     outcome = None
         if outcome is None:
-            outcome = await asyncio.shield(self._transactions.submit(requests.read([place.key])))
+            outcome = await self._transactions.answer(self._transactions.submit(requests.read([place.key])))
         own = _range(outcome).kvs
         there = bool(own) and own[0].create_revision == revision
         return Position(revision if there else 0, (), outcome.revision)

@@ -3,6 +3,9 @@
 The queue of a lock is the set of keys `{prefix}/{lock}/{lease id in hex}`, oldest create revision
 first, as Go's `concurrency.Mutex` and `etcdctl lock` keep it. Who wants to hold the lock beside others
 says so in its key, `…/{lease id in hex}~{permits}~{owner}`; to those two it is one more of their own.
+
+Messages are filled in where they are: to build their parts apart and put them together takes three times as
+long. Every comparison asks for equality, which is what a new one asks for.
 """
 
 from collections.abc import Sequence
@@ -17,7 +20,8 @@ from asyncdlock.types import Claim, SharedClaim
 _BY_CREATION = rpc.RangeRequest.CREATE
 _NEWEST_FIRST = rpc.RangeRequest.DESCEND
 _OLDEST_FIRST = rpc.RangeRequest.ASCEND
-_EQUAL = rpc.Compare.EQUAL
+_CREATION = rpc.Compare.CREATE
+_VALUE = rpc.Compare.VALUE
 
 
 class QueueKeys:
@@ -65,20 +69,6 @@ class QueueKeys:
         """Whether who has this place wants the lock for itself."""
         return b"~" not in key[len(self._start) :]
 
-    def range(self, *, limit: int = 0, up_to: int = 0) -> Any:
-        """The newest places first, those created after revision `up_to` left out."""
-        return rpc.RequestOp(
-            request_range=rpc.RangeRequest(
-                key=self._start,
-                range_end=self._end,
-                limit=limit,
-                sort_order=_NEWEST_FIRST,
-                sort_target=_BY_CREATION,
-                max_create_revision=up_to,
-                keys_only=True,
-            )
-        )
-
     def in_order(self) -> Any:
         """Read the queue with its contents, oldest first."""
         return _read_range(self._start, self._end, sort_target=_BY_CREATION, sort_order=_OLDEST_FIRST)
@@ -88,39 +78,57 @@ class QueueKeys:
 
         Two keys tell that, one's own and the one in front, unless locks further down are in between.
         """
-        return rpc.TxnRequest(
-            compare=[_absent(place)],
-            success=[_put(place, owner, lease_id), self.range(limit=limit)],
-            failure=[_get(place)],
-        )
+        request = rpc.TxnRequest()
+        _if_absent(request, place)
+        _put(request.success, place, owner, lease_id)
+        self._newest_first(request.success, limit)
+        _get(request.failure, place)
+        return request
 
     def look(self, *, limit: int = 0, up_to: int = 0) -> Any:
         """Read the queue; or, up to one's own revision and limited to 2, oneself and the one in front."""
-        return rpc.TxnRequest(success=[self.range(limit=limit, up_to=up_to)])
+        request = rpc.TxnRequest()
+        self._newest_first(request.success, limit, up_to)
+        return request
 
     def join_if_empty(self, place: bytes, owner: bytes, lease_id: int) -> Any:
         """Take the first place, or none at all."""
-        nobody = rpc.Compare(
-            result=_EQUAL, target=rpc.Compare.CREATE, key=self._start, range_end=self._end, create_revision=0
-        )
-        return rpc.TxnRequest(
-            compare=[nobody],
-            success=[_put(place, owner, lease_id)],
-            failure=[_get(place), self.range(limit=2)],
-        )
+        request = rpc.TxnRequest()
+        _if_absent(request, self._start).range_end = self._end
+        _put(request.success, place, owner, lease_id)
+        _get(request.failure, place)
+        self._newest_first(request.failure, 2)
+        return request
+
+    def _newest_first(self, operations: Any, limit: int, up_to: int = 0) -> None:
+        """Read the newest places first, those created after revision `up_to` left out."""
+        question = operations.add().request_range
+        question.key = self._start
+        question.range_end = self._end
+        question.limit = limit
+        question.sort_order = _NEWEST_FIRST
+        question.sort_target = _BY_CREATION
+        question.max_create_revision = up_to
+        question.keys_only = True
 
 
 def leave(place: bytes, owner: bytes) -> Any:
     """Give up a place if it is the owner's still."""
-    return rpc.TxnRequest(
-        compare=[rpc.Compare(result=_EQUAL, target=rpc.Compare.VALUE, key=place, value=owner)],
-        success=[_delete(place)],
-    )
+    request = rpc.TxnRequest()
+    owned = request.compare.add()
+    owned.target = _VALUE
+    owned.key = place
+    owned.value = owner
+    _delete(request.success, place)
+    return request
 
 
 def read(places: Sequence[bytes]) -> Any:
     """Read many places at once."""
-    return rpc.TxnRequest(success=[_get(place) for place in places])
+    request = rpc.TxnRequest()
+    for place in places:
+        _get(request.success, place)
+    return request
 
 
 def found(outcome: TxnOutcome) -> list[bytes | None]:
@@ -136,13 +144,20 @@ def label_key(prefix: str, lease_id: int) -> bytes:
 
 def tell(prefix: str, lease_id: int, label: str) -> Any:
     """Say what the client is called that has this lease; it goes with the lease."""
-    return rpc.TxnRequest(success=[_put(label_key(prefix, lease_id), label.encode(), lease_id)])
+    request = rpc.TxnRequest()
+    _put(request.success, label_key(prefix, lease_id), label.encode(), lease_id)
+    return request
 
 
 def evict(place: bytes, revision: int) -> Any:
     """Delete a place, whoever's it is, if it is still the one that was created at `revision`."""
-    same = rpc.Compare(result=_EQUAL, target=rpc.Compare.CREATE, key=place, create_revision=revision)
-    return rpc.TxnRequest(compare=[same], success=[_delete(place)])
+    request = rpc.TxnRequest()
+    same = request.compare.add()
+    same.target = _CREATION
+    same.key = place
+    same.create_revision = revision
+    _delete(request.success, place)
+    return request
 
 
 def everything_below(start: bytes) -> Any:
@@ -202,17 +217,24 @@ def _read_range(start: bytes, end: bytes, **how: Any) -> Any:
     return rpc.TxnRequest(success=[rpc.RequestOp(request_range=question)])
 
 
-def _absent(key: bytes) -> Any:
-    return rpc.Compare(result=_EQUAL, target=rpc.Compare.CREATE, key=key, create_revision=0)
+def _if_absent(request: Any, key: bytes) -> Any:
+    compare = request.compare.add()
+    compare.target = _CREATION
+    compare.key = key
+    compare.create_revision = 0
+    return compare
 
 
-def _put(key: bytes, value: bytes, lease_id: int) -> Any:
-    return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value, lease=lease_id))
+def _put(operations: Any, key: bytes, value: bytes, lease_id: int) -> None:
+    put = operations.add().request_put
+    put.key = key
+    put.value = value
+    put.lease = lease_id
 
 
-def _get(key: bytes) -> Any:
-    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key))
+def _get(operations: Any, key: bytes) -> None:
+    operations.add().request_range.key = key
 
 
-def _delete(key: bytes) -> Any:
-    return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
+def _delete(operations: Any, key: bytes) -> None:
+    operations.add().request_delete_range.key = key

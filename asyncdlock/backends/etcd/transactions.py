@@ -20,6 +20,9 @@ MAX_TOGETHER = 64
 MAX_OPERATIONS = 64
 # Under load further requests wait for an answer, and so go out in larger groups.
 _MAX_IN_FLIGHT = 8
+# So many or more go out as two groups when nothing is in flight: tasks that are answered together ask again
+# together, and this way the server works on one half while the client works on the other.
+_IN_HALVES = 16
 
 
 class TxnOutcome(NamedTuple):
@@ -47,6 +50,7 @@ class TransactionBatcher:
     def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
         self._queue: OrderedDict[asyncio.Future[TxnOutcome], _Item] = OrderedDict()
+        self._waiters: dict[asyncio.Future[TxnOutcome], asyncio.Future[TxnOutcome]] = {}
         self._in_flight = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._answered = asyncio.Event()
@@ -58,8 +62,8 @@ class TransactionBatcher:
     ) -> asyncio.Future[TxnOutcome]:
         """Send `request` with the next group. Its result is `TxnOutcome` or a `BackendError`.
 
-        The future is not tied to who asked: wait for it behind a shield, and a cancelled caller
-        leaves a request that runs to its end. `joins` names the lock whose queue the transaction
+        The future is not tied to who asked: wait for its `answer`, and a cancelled caller leaves a
+        request that runs to its end. `joins` names the lock whose queue the transaction
         enters: keys that are created together have the same revision, and a queue ordered by
         revision must not contain a tie, so two of the same name never go together. What `deletes`
         comes before what reads in the same group: whoever watches from the next revision on has seen
@@ -74,11 +78,20 @@ class TransactionBatcher:
             loop.call_soon(self._flush)
         return outcome
 
+    def answer(self, outcome: asyncio.Future[TxnOutcome]) -> asyncio.Future[TxnOutcome]:
+        """What to await in place of `outcome`: `asyncio.shield`, less the turn of the loop that it takes."""
+        if outcome.done() or outcome in self._waiters:
+            return asyncio.shield(outcome)
+        self._waiters[outcome] = waiter = asyncio.get_running_loop().create_future()
+        return waiter
+
     def withdraw(self, outcome: asyncio.Future[TxnOutcome]) -> bool:
         """Take back a transaction that has not been sent; `False` when it has."""
         if self._queue.pop(outcome, None) is None:
             return False
         outcome.cancel()
+        if (waiter := self._waiters.pop(outcome, None)) is not None:
+            waiter.cancel()
         return True
 
     async def aclose(self) -> None:
@@ -89,9 +102,12 @@ class TransactionBatcher:
 
     def _flush(self) -> None:
         self._scheduled = False
+        most = MAX_TOGETHER
+        if not self._in_flight and _IN_HALVES <= len(self._queue) < 2 * MAX_TOGETHER:
+            most = (len(self._queue) + 1) // 2
         while self._queue and self._in_flight < _MAX_IN_FLIGHT:
             self._in_flight += 1
-            group = self._next_group()
+            group = self._next_group(most)
             # Usually no task is needed: the answer finds its way by itself.
             told = partial(self._told, group, self.submitted)
             if not self._connection.begin(TXN, _together(group), told):
@@ -101,7 +117,7 @@ class TransactionBatcher:
         if begun is not None:
             self._start(group, queued, begun)
             return
-        _settle(group, message, uncertain=False)
+        self._settle(group, message, uncertain=False)
         self._done()
 
     def _start(self, group: list[_Item], queued: int, begun: Begun | None = None) -> None:
@@ -119,11 +135,11 @@ class TransactionBatcher:
         if self._queue:
             self._flush()
 
-    def _next_group(self) -> list[_Item]:
+    def _next_group(self, most: int) -> list[_Item]:
         group: list[_Item] = []
         postponed: list[_Item] = []
         joined: set[str] = set()
-        while self._queue and len(group) + len(postponed) < MAX_TOGETHER:
+        while self._queue and len(group) + len(postponed) < most:
             _, item = self._queue.popitem(last=False)
             if item.joins is not None and item.joins in joined:
                 postponed.append(item)
@@ -144,7 +160,7 @@ class TransactionBatcher:
             if first.number > until:
                 break
             del self._queue[first.outcome]
-            _fail(first, error, definite=True)
+            self._fail(first, error, definite=True)
 
     async def _send(self, group: list[_Item], queued: int, begun: Begun | None) -> None:
         """`queued`: the last that was submitted when it was first sent."""
@@ -155,13 +171,13 @@ class TransactionBatcher:
             reply = await self._connection.call(TXN, _together(group), begun=begun)
         except BackendUnavailable as error:
             for item in group:
-                _fail(item, error, error.definite)
+                self._fail(item, error, error.definite)
             self._fail_queued(queued, error)
         except BackendError as error:
             # One of the group is at fault, and etcd does not say which.
             await asyncio.gather(*(self._send_alone(item, uncertain=not error.definite) for item in group))
         else:
-            _settle(group, reply.message, reply.uncertain)
+            self._settle(group, reply.message, reply.uncertain)
 
     async def _send_alone(
         self, item: _Item, begun: Begun | None = None, *, uncertain: bool = False, queued: int = 0
@@ -170,36 +186,48 @@ class TransactionBatcher:
         try:
             reply = await self._connection.call(TXN, item.request, begun=begun)
         except BackendError as error:
-            _fail(item, error, error.definite and not uncertain)
+            self._fail(item, error, error.definite and not uncertain)
             if isinstance(error, BackendUnavailable):
                 self._fail_queued(queued, error)
         else:
-            _settle([item], reply.message, uncertain or reply.uncertain)
+            self._settle([item], reply.message, uncertain or reply.uncertain)
+
+    def _settle(self, group: list[_Item], message: Any, uncertain: bool) -> None:
+        """Tell each what the answer says of its own request."""
+        revision = message.header.revision
+        if len(group) == 1:
+            self._tell(group[0].outcome, TxnOutcome(message, revision, uncertain))
+            return
+        for item, response in zip(group, message.responses, strict=True):
+            self._tell(item.outcome, TxnOutcome(response.response_txn, revision, uncertain))
+
+    def _tell(self, outcome: asyncio.Future[TxnOutcome], result: TxnOutcome) -> None:
+        outcome.set_result(result)
+        waiter = self._waiters.pop(outcome, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(result)
+
+    def _fail(self, item: _Item, error: BackendError, definite: bool) -> None:
+        # Each waiter raises an error of its own: a shared one would collect everybody's traceback.
+        own = type(error)(str(error), definite=definite)
+        item.outcome.set_exception(own)
+        # A cancelled caller never looks; that is no reason to log it.
+        item.outcome.exception()
+        waiter = self._waiters.pop(item.outcome, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(own)
+            waiter.exception()
 
 
 def _together(group: list[_Item]) -> Any:
     """One request for all of them."""
     if len(group) == 1:
         return group[0].request
-    return rpc.TxnRequest(success=[rpc.RequestOp(request_txn=item.request) for item in group])
-
-
-def _settle(group: list[_Item], message: Any, uncertain: bool) -> None:
-    """Tell each what the answer says of its own request."""
-    revision = message.header.revision
-    if len(group) == 1:
-        group[0].outcome.set_result(TxnOutcome(message, revision, uncertain))
-        return
-    for item, response in zip(group, message.responses, strict=True):
-        item.outcome.set_result(TxnOutcome(response.response_txn, revision, uncertain))
+    request = rpc.TxnRequest()
+    for item in group:
+        request.success.add().request_txn.CopyFrom(item.request)
+    return request
 
 
 def _deletes_nothing(item: _Item) -> bool:
     return not item.deletes
-
-
-def _fail(item: _Item, error: BackendError, definite: bool) -> None:
-    # Each waiter raises an error of its own: a shared one would collect everybody's traceback.
-    item.outcome.set_exception(type(error)(str(error), definite=definite))
-    # A cancelled caller never looks; that is no reason to log it.
-    item.outcome.exception()
