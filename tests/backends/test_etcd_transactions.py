@@ -41,7 +41,7 @@ class Answering:
 
 
 def _parts(request: Any) -> int:
-    return sum(operation.HasField("request_txn") for operation in request.success)
+    return len([operation for operation in request.success if operation.HasField("request_txn")])
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_a_commit_is_marked_as_changed_but_for_results_of_the_benchmark_before(
     monkeypatch.setattr(psutil, "cpu_percent", lambda interval: 2.0)
     identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
     for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-q", "-m", "some")):
-        subprocess.run(["git", "-C", tmp_path, *words], check=True)
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
     commit = surroundings.describe()["commit"]
     (tmp_path / "bench/results/some.md").write_text("new")
     assert surroundings.describe()["commit"] == commit
