@@ -187,11 +187,12 @@ def _print_all(console: Console, results: Sequence[RoundResult], verdict: Verdic
     failed = [failure for result in results for failure in result.failures]
     if failed:
         console.print(f"of the faults {len(failed)} did not come about: {failed[0]}", markup=False)
-    rounds, bad = len(results), sum(result.verdict != "ok" for result in results)
-    if rounds and not bad:
+    rounds, verdicts = len(results), Counter(result.verdict for result in results)
+    if rounds == verdicts["ok"] > 0:
         console.print(
             f"{rounds} rounds without a violation are a bound and no proof: at 95 % the probability that "
             f"a round goes wrong is below {rule_of_three(rounds):.1%} (3/n)."
         )
-    console.print(f"verdict   {verdict}{f': {bad} of {rounds} rounds' if bad else ''}")
+    others = ", ".join(f"{count} {one}" for one, count in verdicts.items() if one != "ok")
+    console.print(f"verdict   {verdict}{f': of {rounds} rounds {others}' if others else ''}")
     console.print(f"evidence  {folder}", markup=False, soft_wrap=True)
