@@ -32,6 +32,8 @@ PROCESSES = 2
 _TTL = 2.0
 _SAMPLES = 240
 _LEAST_EVERY = 0.1
+_LOOKS = 15
+"""In each sample's time, at what comes and goes: rare looks would seldom meet the lowest that it falls to."""
 _WARM_UP = 0.25  # of the soak: caches and heaps fill
 _STARTS_WITHIN = _ENDS_WITHIN = 60.0
 _HOUR = 3600.0
@@ -222,10 +224,13 @@ async def _watch(
     watched = {one.name: psutil.Process(one.pid) for one in crew}
     watched |= {f"server {number}": psutil.Process(node.pid) for number, node in enumerate(rig.nodes)}
     watched["resource"] = psutil.Process(rig.resource.pid)
-    while (at := time.monotonic() - began) < result.seconds and not any(one.over.is_set() for one in crew):
+    while (at := time.monotonic() - began) < result.seconds:
+        fewest = await _fewest_descriptors(watched, crew, every)
+        if fewest is None:
+            return
         for name, process in watched.items():
             result.add(_memory(name), at, process.memory_info().rss / 2**20)
-            result.add(_descriptors(name), at, process.num_fds())
+            result.add(_descriptors(name), at, fewest[name])
         for number, node in enumerate(rig.nodes):
             if isinstance(node, RedisNode):
                 result.add(
@@ -233,7 +238,20 @@ async def _watch(
                 )
                 used = (await node.command("INFO", "memory"))["used_memory"] / 2**20
                 result.add(Gauge(f"server {number}", "memory in use", "MiB", 0.5), at, used)
-        await asyncio.sleep(every)
+
+
+async def _fewest_descriptors(
+    watched: Mapping[str, psutil.Process], crew: Sequence[Participant], every: float
+) -> dict[str, int] | None:
+    """The fewest that each had open in so many seconds; `None`: a process of the load has ended."""
+    looks: dict[str, list[int]] = {name: [] for name in watched}
+    for _ in range(_LOOKS):
+        if any(one.over.is_set() for one in crew):
+            return None
+        for name, process in watched.items():
+            looks[name].append(process.num_fds())
+        await asyncio.sleep(every / _LOOKS)
+    return {name: min(counts) for name, counts in looks.items()}
 
 
 async def _stop(crew: Sequence[tuple[_Member, Participant]], result: SoakResult) -> None:
