@@ -21,6 +21,8 @@ _OUTCOME_UNKNOWN = frozenset(
         grpc.StatusCode.ABORTED,
     }
 )
+# Not an answer of etcd's, whatever code it is translated to: both transports say so in these words.
+_RESET = "RST_STREAM"
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old", "user name is empty")
 
 
@@ -50,7 +52,7 @@ def classify(error: RpcFailed) -> Failure:
         return Failure(Advice.SIGN_IN, True, reason, code)
     if error.unsent or any(text in details for text in _NOT_PROPOSED):
         return Failure(Advice.ANOTHER_MEMBER, True, reason, code)
-    if code in _OUTCOME_UNKNOWN:
+    if code in _OUTCOME_UNKNOWN or _RESET in details:
         return Failure(Advice.ANOTHER_MEMBER, False, reason, code)
     return Failure(Advice.GIVE_UP, True, reason, code)
 
