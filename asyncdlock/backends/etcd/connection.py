@@ -219,7 +219,7 @@ class EtcdConnection:
                 self.forget_token(metadata)
                 continue
             if failure.advice is not Advice.ANOTHER_MEMBER:
-                raise refusal(failure, member.endpoint, definite=not uncertain)
+                raise refusal(failure, member.endpoint, definite=failure.definite and not uncertain)
             uncertain = uncertain or not failure.definite
             self.leave(member, silent=failure.code is grpc.StatusCode.DEADLINE_EXCEEDED)
             failures += 1

@@ -21,6 +21,8 @@ _OUTCOME_UNKNOWN = frozenset(
         grpc.StatusCode.ABORTED,
     }
 )
+# etcd applies what was proposed while there was room, and answers this if there is none left by then.
+_APPLIED_PERHAPS = "database space exceeded"
 # Not an answer of etcd's, whatever code it is translated to: both transports say so in these words.
 _RESET = "RST_STREAM"
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old", "user name is empty")
@@ -54,7 +56,7 @@ def classify(error: RpcFailed) -> Failure:
         return Failure(Advice.ANOTHER_MEMBER, True, reason, code)
     if code in _OUTCOME_UNKNOWN or _RESET in details:
         return Failure(Advice.ANOTHER_MEMBER, False, reason, code)
-    return Failure(Advice.GIVE_UP, True, reason, code)
+    return Failure(Advice.GIVE_UP, _APPLIED_PERHAPS not in details, reason, code)
 
 
 class LeaseNotFound(BackendError):
