@@ -41,6 +41,7 @@ class EtcdMember:
 
 Verb = Callable[[EtcdMember], Any]
 TXN: Verb = attrgetter("kv.Txn")
+RANGE: Verb = attrgetter("kv.Range")
 LEASE_GRANT: Verb = attrgetter("lease.LeaseGrant")
 LEASE_REVOKE: Verb = attrgetter("lease.LeaseRevoke")
 LEASE_TIME_TO_LIVE: Verb = attrgetter("lease.LeaseTimeToLive")
