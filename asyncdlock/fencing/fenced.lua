@@ -7,6 +7,13 @@ local function less(a, b)
   return a < b
 end
 
+-- Other programs call this, too. What is no fence must not be compared: by its length `034` is above 35.
+local function refused(name, number, least)
+  local digits = number == '0' or string.find(number or '', '^[1-9]%d*$')
+  if digits and not less(number, least) and less(number, '9223372036854775808') then return nil end
+  return redis.error_reply('ERR ' .. name .. ' must be a whole number from ' .. least .. ' to 2^63-1')
+end
+
 -- A client may send a write twice whose reply was lost, by itself and long after others have written: so the last writes
 -- are remembered, in a ring of fields `past0` and so on, each as 'fence seq digest time'.
 local REMEMBERED = 16
@@ -38,6 +45,8 @@ end
 -- ms since the last write that is forgotten, -1 if none is}: a write of that time or before may have been stored.
 local function put(keys, args)
   local key, fence, seq, value = keys[1], args[1], args[2], args[3]
+  local refusal = refused('fence', fence, '1') or refused('seq', seq, '0')
+  if refusal then return refusal end
   local last = redis.call('HMGET', key, 'fence', 'seq', 'seen', 'value', 'writes', 'forgot')
   local seen = last[3] or '0'
   local stale = less(fence, seen)
@@ -62,6 +71,8 @@ end
 -- {'ok', value or nil, fence of the value, seen} or {'stale', seen}
 local function get(keys, args)
   local key, fence = keys[1], args[1]
+  local refusal = fence and refused('fence', fence, '1')
+  if refusal then return refusal end
   local found = redis.call('HMGET', key, 'value', 'fence', 'seen')
   local seen = found[3] or '0'
   if fence then

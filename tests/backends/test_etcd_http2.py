@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
+from asyncdlock.backends.etcd.failures import Advice, classify
 from asyncdlock.backends.etcd.transport.calls import StreamMethod, UnaryMethod
 from asyncdlock.backends.etcd.transport.channel import Http2Channel
 from asyncdlock.backends.etcd.transport.conversation import RpcFailed
@@ -21,10 +22,11 @@ from asyncdlock.backends.etcd.transport.frames import (
     WINDOW_UPDATE,
     header_block,
 )
+from asyncdlock.backends.etcd.transport.library import LibraryChannel
 from tests.backends.http2_server import Http2Server, http2_server
 from tests.backends.support import until
 
-_REFUSED, _CANCELLED, _ENHANCE_YOUR_CALM = 7, 8, 11
+_REFUSED, _CANCELLED, _ENHANCE_YOUR_CALM, _INADEQUATE_SECURITY = 7, 8, 11, 12
 
 
 @pytest.fixture
@@ -189,6 +191,24 @@ async def test_a_stream_that_is_reset(
     server.send(RST_STREAM, 0, asked.stream, struct.pack(">L", code))
     failed = await failure(calling)
     assert (failed.unsent, failed.code) == (unsent, status)
+
+
+@pytest.mark.parametrize("transport", ["http2", "grpc"])
+@pytest.mark.parametrize("code", [_CANCELLED, _ENHANCE_YOUR_CALM, _INADEQUATE_SECURITY, 0, 2])
+async def test_a_stream_that_is_reset_leaves_the_outcome_open(
+    server: Http2Server, transport: str, code: int
+) -> None:
+    """Whoever resets it, a proxy perhaps, has not said that etcd did nothing: not a refusal of etcd's."""
+    one = Http2Channel(server.address, None) if transport == "http2" else LibraryChannel(server.address, None)
+    method = one.unary_unary("/test.Echo/Say", request_serializer=bytes, response_deserializer=bytes)
+    calling = asyncio.ensure_future(method(b"hello", timeout=30.0, metadata=()))
+    await server.accepted()
+    server.settings()
+    asked = await server.request()
+    server.send(RST_STREAM, 0, asked.stream, struct.pack(">L", code))
+    said = classify(await failure(calling))
+    assert (said.advice, said.definite) == (Advice.ANOTHER_MEMBER, False)
+    await one.close()
 
 
 async def test_a_server_that_goes_away_says_what_it_has_not_read(

@@ -1,15 +1,18 @@
 """Replies that get lost, claims that are cancelled, leases that expire: nothing stale, nothing left."""
 
 import asyncio
+import base64
 import time
 from collections.abc import AsyncIterator
 from itertools import count
 
+import aiohttp
 import pytest
 
 from asyncdlock.backends.etcd import EtcdBackend, from_url, maintenance
 from asyncdlock.errors import BackendError, BackendUnavailable
 from asyncdlock.types import LeaseState
+from harness import servers
 from harness.servers import EtcdCluster
 from tests.backends.etcd_probe import Probe, Proxy
 from tests.backends.support import cancelled_at, claim, until
@@ -382,3 +385,26 @@ async def test_a_waiter_behind_a_silent_server_fails_instead_of_waiting_for_ever
     await backend.release(mine)
     await backend.aclose()
     await holder.aclose()
+
+
+async def test_a_store_that_is_full_costs_no_holder_its_lock() -> None:
+    """Leases can still be kept alive. etcd 3.5 then refuses every transaction, also one that only reads."""
+    async with servers.etcd(flavour="wheel", options=[f"--quota-backend-bytes={4 << 20}"]) as cluster:
+        backend = from_url(cluster.url)
+        held = [await backend.acquire(claim(f"full:{number}")) for number in range(3)]
+        lost = claim("full:lost")
+        held.append(await backend.acquire(lost))
+        (entry,) = await Probe(cluster[0]).queue(lost.key)
+        await Probe(cluster[0]).delete(entry.key)
+        await _fill(cluster[0])
+        with pytest.raises(BackendError, match="space exceeded"):
+            await backend.acquire(claim("full:more"))
+        assert await backend.renew(held) == [LeaseState.RENEWED] * 3 + [LeaseState.LOST]
+        await backend.aclose()
+
+
+async def _fill(node: servers.EtcdNode) -> None:
+    value = base64.b64encode(bytes(100_000)).decode()
+    with pytest.raises(aiohttp.ClientResponseError):
+        for number in range(100):
+            await node.call("kv/put", {"key": base64.b64encode(b"fill%d" % number).decode(), "value": value})

@@ -8,9 +8,13 @@ import pytest
 from aetcd import rpc
 
 from asyncdlock.backends.etcd import requests
-from asyncdlock.backends.etcd.connection import Begun, EtcdConnection, Verb
+from asyncdlock.backends.etcd.connection import TXN, Begun, EtcdConnection, Verb
+from asyncdlock.backends.etcd.settings import parse
 from asyncdlock.backends.etcd.transactions import TransactionBatcher, TxnOutcome
 from asyncdlock.errors import BackendError
+from tests.backends.http2_server import http2_server
+
+_DENIED, _EXHAUSTED = 7, 8  # gRPC's numbers
 
 
 class Answering:
@@ -156,3 +160,26 @@ async def test_what_failed_fails_for_who_waits_and_for_nobody_else_in_the_log(
     assert failed.value.definite
     await asyncio.wait({ignored})
     assert isinstance(ignored.exception(), BackendError)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "definite"),
+    [
+        (_EXHAUSTED, "etcdserver: mvcc: database space exceeded", False),
+        (_DENIED, "etcdserver: permission denied", True),
+    ],
+)
+async def test_a_store_that_ran_full_may_have_done_what_it_refuses(
+    status: int, said: str, definite: bool
+) -> None:
+    """etcd checks its quota before it proposes a transaction and again when it has applied it."""
+    async with http2_server() as member:
+        connection = EtcdConnection(parse(f"etcd://{member.address}", {}))
+        calling = asyncio.create_task(connection.call(TXN, rpc.TxnRequest()))
+        await member.accepted()
+        member.settings()
+        member.refuse((await member.request()).stream, status, said)
+        with pytest.raises(BackendError, match=said) as refused:
+            await calling
+        assert refused.value.definite is definite
+        await connection.aclose()

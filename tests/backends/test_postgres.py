@@ -322,6 +322,22 @@ async def test_a_reserve_of_fences_is_one_block(url: str, key: str) -> None:
     await backend.aclose()
 
 
+@pytest.mark.parametrize("reserve", [0, 16])
+async def test_a_repeated_request_keeps_its_fences_though_the_counter_was_raised(
+    url: str, key: str, reserve: int
+) -> None:
+    """What the resource has seen, by which the counter was raised, belongs to somebody else."""
+    async with aclosing(from_url(url)) as backend:
+        mine, later = claim(key), claim(key)
+        first = await backend.acquire(mine, reserve=reserve)
+        await backend.raise_fence(key, above=1000)
+        again = await backend.acquire(mine, reserve=reserve)
+        assert (again.fence, again.reserved) == (first.fence, first.reserved)
+        assert await backend.release(mine)
+        assert (await backend.acquire(later)).fence == 1001
+        assert await backend.release(later)
+
+
 async def test_fences_that_are_used_up_are_said_to_be_so(url: str, key: str) -> None:
     """And whoever else is in the same batch is served."""
     async with connect(url) as locks:

@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import signal
+import struct
 import sys
+import time
+from itertools import pairwise
 
 import pytest
 from kazoo.client import KazooClient
@@ -14,11 +17,15 @@ from asyncdlock import BackendError, BackendUnavailable, LeaseState
 from asyncdlock.backends.zookeeper import ZooKeeperBackend, sessions
 from asyncdlock.backends.zookeeper.place import Place
 from asyncdlock.backends.zookeeper.renewal import _Asking
+from asyncdlock.backends.zookeeper.session import Ensemble, Session
 from asyncdlock.backends.zookeeper.sessions import session_timeout
+from asyncdlock.backends.zookeeper.wire import Tally, Wire
 from harness import servers
 from tests.backends.support import claim, until
 from tests.backends.zookeeper_probe import opened, queue_of
+from tests.schedules.loop import fresh_loop, virtual_time
 
+_PONG = struct.pack("!iiqi", 16, -2, 0, 0)
 SERVER_LIMIT = 60  # connections from one address, unless maxClientCnxns says otherwise
 
 
@@ -86,6 +93,55 @@ async def test_a_session_that_nobody_uses_is_given_back(
         again = claim(key, 2.0)
         await backend.acquire(again)
         assert await backend.release(again)
+
+
+class _Heard(asyncio.Transport):
+    """A follower's end of a connection: when it heard of the client. It answers every ping."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wire: Wire | None = None
+        self.at: list[float] = []
+
+    def write(self, data: object) -> None:
+        self.at.append(time.monotonic())
+        assert self.wire is not None
+        asyncio.get_running_loop().call_later(0.001, self.wire.data_received, _PONG)
+
+    def abort(self) -> None:
+        assert self.wire is not None
+        asyncio.get_running_loop().call_soon(self.wire.connection_lost, None)
+
+
+def test_a_follower_hears_of_a_session_ten_times_in_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session ends a timeout after the last word that its follower has passed on, not after the answer.
+
+    So the time between two words is what a client of a follower that is cut off may believe too long.
+    """
+    heard = _Heard()
+
+    async def answered(session: Session, host: object) -> Wire:
+        heard.wire = wire = Wire(
+            session._tally,
+            on_event=session._on_event,
+            on_expired=session._on_expired,
+            on_lost=session._on_lost,
+        )
+        wire.connection_made(heard)
+        session.id = 1
+        return wire
+
+    async def idle() -> None:
+        session = Session(Ensemble([("follower", 2181)], 5.0), 6.0, Tally())
+        await session.wire()
+        await asyncio.sleep(60.0)
+        await session.aclose()
+
+    monkeypatch.setattr(Session, "_open", answered)
+    with virtual_time(), fresh_loop() as loop:
+        loop.run_until_complete(idle())
+    assert len(heard.at) >= 100
+    assert max(later - earlier for earlier, later in pairwise(heard.at)) <= 6.0 / 10 + 0.01
 
 
 async def _no_connection(ensemble: servers.ZooKeeperEnsemble) -> bool:

@@ -133,6 +133,25 @@ async def test_other_programs_write_by_the_same_rule(redis: Redis, key: str) -> 
     assert await redis.hget(key, "value") == b"by a function"
 
 
+@pytest.mark.parametrize("fence", ["034", "34.0", "+34", "34 ", "3e1", "abc", "", "-1", "0", str(2**63)])
+async def test_other_programs_cannot_pass_what_is_no_fence(redis: Redis, key: str, fence: str) -> None:
+    """Compared as digits, `034` would be above 35: a stale write would go through, and all others no more."""
+    await redis.function_load(FUNCTIONS, replace=True)
+    await FencedRedis(redis).put(key, b"thirty-five", fence=35)
+    for call in (("fenced_put", 1, key, fence, "0", "stale"), ("fenced_get", 1, key, fence)):
+        with pytest.raises(ResponseError, match="fence must be a whole number from 1 to"):
+            await redis.fcall(*call)
+    assert await FencedRedis(redis).get(key, fence=35) == (b"thirty-five", 35, 35)
+
+
+@pytest.mark.parametrize("seq", ["01", "1.0", "-1", "x", "", str(2**63)])
+async def test_other_programs_number_their_writes_properly(redis: Redis, key: str, seq: str) -> None:
+    await redis.function_load(FUNCTIONS, replace=True)
+    with pytest.raises(ResponseError, match="seq must be a whole number from 0 to"):
+        await redis.fcall("fenced_put", 1, key, "34", seq, "one")
+    assert await redis.exists(key) == 0
+
+
 async def _lose_the_next_reply(link: Link, meanwhile: Callable[[], Awaitable[None]]) -> None:
     """The next reply is lost with its connection, after `meanwhile`."""
     loop = asyncio.get_running_loop()

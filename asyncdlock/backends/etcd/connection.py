@@ -41,6 +41,7 @@ class EtcdMember:
 
 Verb = Callable[[EtcdMember], Any]
 TXN: Verb = attrgetter("kv.Txn")
+RANGE: Verb = attrgetter("kv.Range")
 LEASE_GRANT: Verb = attrgetter("lease.LeaseGrant")
 LEASE_REVOKE: Verb = attrgetter("lease.LeaseRevoke")
 LEASE_TIME_TO_LIVE: Verb = attrgetter("lease.LeaseTimeToLive")
@@ -219,7 +220,7 @@ class EtcdConnection:
                 self.forget_token(metadata)
                 continue
             if failure.advice is not Advice.ANOTHER_MEMBER:
-                raise refusal(failure, member.endpoint, definite=not uncertain)
+                raise refusal(failure, member.endpoint, definite=failure.definite and not uncertain)
             uncertain = uncertain or not failure.definite
             self.leave(member, silent=failure.code is grpc.StatusCode.DEADLINE_EXCEEDED)
             failures += 1

@@ -21,6 +21,10 @@ _OUTCOME_UNKNOWN = frozenset(
         grpc.StatusCode.ABORTED,
     }
 )
+# etcd applies what was proposed while there was room, and answers this if there is none left by then.
+_NO_SPACE = "database space exceeded"
+# Not an answer of etcd's, whatever code it is translated to: both transports say so in these words.
+_RESET = "RST_STREAM"
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old", "user name is empty")
 
 
@@ -50,20 +54,26 @@ def classify(error: RpcFailed) -> Failure:
         return Failure(Advice.SIGN_IN, True, reason, code)
     if error.unsent or any(text in details for text in _NOT_PROPOSED):
         return Failure(Advice.ANOTHER_MEMBER, True, reason, code)
-    if code in _OUTCOME_UNKNOWN:
+    if code in _OUTCOME_UNKNOWN or _RESET in details:
         return Failure(Advice.ANOTHER_MEMBER, False, reason, code)
-    return Failure(Advice.GIVE_UP, True, reason, code)
+    return Failure(Advice.GIVE_UP, _NO_SPACE not in details, reason, code)
 
 
 class LeaseNotFound(BackendError):
     """The lease that a request names has expired or was revoked. Nothing happened."""
 
 
+class NoSpace(BackendError):
+    """The store is full, or became so as it carried the request out: then that happened."""
+
+
 def refusal(failure: Failure, endpoint: str, *, definite: bool) -> BackendError:
     """The error for a request that etcd answered with a refusal."""
-    kind = BackendError
+    kind: type[BackendError] = BackendError
     if failure.code is grpc.StatusCode.NOT_FOUND and "lease" in failure.reason:
         kind = LeaseNotFound
+    elif _NO_SPACE in failure.reason:
+        kind = NoSpace
     return kind(f"etcd at {endpoint} refused the request: {failure.reason}", definite=definite)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from asyncdlock.backends.etcd import requests
-from asyncdlock.backends.etcd.failures import LeaseNotFound
+from asyncdlock.backends.etcd.failures import LeaseNotFound, NoSpace
 from asyncdlock.backends.etcd.lease import LeasePool
 from asyncdlock.backends.etcd.place import EtcdPlace
 from asyncdlock.backends.etcd.requests import Position, in_front, position
@@ -130,7 +130,10 @@ class LockQueue:
         states: dict[str, LeaseState] = {}
         for chunk, read in zip(chunks, reads, strict=True):
             try:
-                found = requests.found(await self._transactions.answer(read))
+                try:
+                    found = requests.found(await self._transactions.answer(read))
+                except NoSpace:
+                    found = await self._transactions.values([place.key for place in chunk])
             except BackendError:
                 states |= dict.fromkeys((place.claim.owner for place in chunk), LeaseState.UNKNOWN)
                 continue

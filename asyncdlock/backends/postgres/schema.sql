@@ -340,7 +340,8 @@ BEGIN
                     WHERE key = asked.key AND owner = asked.owner
                     RETURNING fence INTO last_fence;
             ELSIF lock.owner = asked.owner THEN
-                last_fence := lock.fence;
+                -- Not the counter's: it may have been raised since. (Only very old rows do not tell.)
+                last_fence := coalesce(lock.first_fence + asked.number - 1, lock.fence);
             END IF;
             IF last_fence IS NOT NULL THEN
                 -- It was granted before and nobody heard of it: the lease begins anew, nobody had it since.

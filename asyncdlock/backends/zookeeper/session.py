@@ -25,6 +25,7 @@ _log = logging.getLogger("asyncdlock")
 
 _NO_PASSWORD = b"\x00" * 16
 _CLOSE_WITHIN = 2.0
+_PINGS = 10  # in the timeout of a session that says nothing else
 _SPREAD = 0.02  # so that the clients of a server that failed do not knock at the next one all at once
 
 Watcher = Callable[[bool], None]
@@ -163,10 +164,13 @@ class Session:
     async def _beat(self, wire: Wire) -> None:
         """Ping when idle, until the connection breaks or falls silent.
 
+        More often than it takes to keep the session: no answer says that the leader has counted its timeout
+        from now on. A follower tells it now and then whom it has heard, and may be cut off before it does.
+
         Silence is judged only after a ping had a chance to be answered: after a stall of our own loop the
         replies may be here and not yet read.
         """
-        quiet, silent, grace = self.timeout / 3, self.timeout / 2, self.timeout / 6
+        quiet, silent, grace = self.timeout / _PINGS, self.timeout / 2, self.timeout / 6
         while not wire.closed.done():
             now = time.monotonic()
             if now >= wire.heard_at + silent:

@@ -246,7 +246,7 @@ class Http2Connection(Http2Sender, asyncio.Protocol):
         stream = self.streams.pop(number, None)
         if stream is not None:
             unsent = code == REFUSED_STREAM or not stream.said
-            stream.closed(Http2Error(f"the server reset the stream ({code})", code=code, unsent=unsent))
+            stream.closed(Http2Error(f"the server sent RST_STREAM ({code})", code=code, unsent=unsent))
             self.make_room()
 
     def _on_settings(self, flags: int, number: int, payload: bytes) -> None:
