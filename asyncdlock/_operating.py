@@ -85,10 +85,7 @@ class Operating:
         await backend.raise_fence(name, above)
 
     def _named(self, key: str) -> str:
-        check_key(key)
-        name = self._core.prefix + key
-        check_key(name)
-        return name
+        return check_key(self._core.prefix + check_key(key))
 
     def _inspectable(self) -> Inspectable:
         core = self._core

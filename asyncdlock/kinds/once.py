@@ -17,6 +17,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
+from asyncdlock._arguments import check_key
 from asyncdlock._backoff import jittered
 from asyncdlock._durations import parse_positive_duration
 from asyncdlock._hold import give_back
@@ -150,7 +151,7 @@ async def begin(
 
     Cancelled or failed after the counter was lifted, the tick counts as begun.
     """
-    handle = await client.acquire(f"once:{job}", ttl=ttl, timeout=timeout, max_hold=max_hold)
+    handle = await client.acquire("once:" + check_key(job), ttl=ttl, timeout=timeout, max_hold=max_hold)
     mark = round(at * 1000) * _GRANTS_PER_MS
     previous = (handle.fence - 1) // _GRANTS_PER_MS / 1000 or None
     if previous is not None and handle.fence > mark:
