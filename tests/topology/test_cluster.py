@@ -11,8 +11,8 @@ from redis.asyncio.cluster import RedisCluster as RedisPyCluster
 
 import asyncdlock
 from asyncdlock import Handle, LockClient
-from asyncdlock.backends.redis.keys import fence_key
-from asyncdlock.types import Claim, LeaseState
+from asyncdlock.backends.redis.keys import client_key, fence_key
+from asyncdlock.types import SESSION_CHARS, Claim, LeaseState
 from harness import servers
 from harness.servers import RedisCluster, RedisNode
 from harness.servers.redis_node import Flavour
@@ -308,6 +308,30 @@ async def test_a_silent_shard_takes_no_locks_of_the_others_along(shared: RedisCl
     async with client_of(shared, scheme, request_timeout=PATIENT) as client:
         handles = await asyncio.gather(*(client.acquire(key, ttl=3.0, renew=False) for key in keys))
         assert await renewed_while_silent(frozen, client, handles) == living
+
+
+@SCHEMES
+async def test_a_silent_shard_hides_the_label_of_a_holder_and_no_more(
+    shared: RedisCluster, scheme: str
+) -> None:
+    """What a client tells of itself may lie on another shard than its locks."""
+    async with (
+        client_of(shared, scheme) as holder,
+        client_of(shared, scheme, request_timeout=PATIENT) as other,
+    ):
+        handles = await asyncio.gather(
+            *(holder.acquire(f"silent:{number}", ttl=60.0) for number in range(40))
+        )
+        frozen = await shared.primary_of(client_key(handles[0].owner[:SESSION_CHARS]))
+        seen, *_ = [handle for handle in handles if await shared.primary_of(handle.key) is not frozen]
+        assert (await other.inspect(seen.key)).label == seen.label
+        frozen.pause()
+        try:
+            async with asyncio.timeout(PATIENT / 2):
+                info = await other.inspect(seen.key)
+        finally:
+            frozen.resume()
+        assert (info.held, info.owner, info.label) == (True, seen.owner, None)
 
 
 async def test_readers_and_writers_on_a_silent_shard_do_not_hold_up_each_other(shared: RedisCluster) -> None:

@@ -88,7 +88,7 @@ class RedisBackend:
         shards: dict[object, list[Sequence[int]]] = {}
         for batch in batches:
             shards.setdefault(self._server.shard(grants[batch[0]].claim.key), []).append(batch)
-        within = RENEWED_WITHIN * min(grant.claim.ttl for grant in grants)
+        within = RENEWED_WITHIN * min((grant.claim.ttl for grant in grants), default=0.0)
         await asyncio.gather(*(self._renew_shard(grants, of, states, within) for of in shards.values()))
         return states
 
