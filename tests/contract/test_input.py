@@ -3,7 +3,7 @@
 import asyncio
 import enum
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -149,7 +149,8 @@ async def test_any_text_is_a_key(connect: Connect) -> None:
 
 async def test_a_member_of_an_enumeration_is_the_text_that_it_stands_for(connect: Connect, key: str) -> None:
     """It is a `str`, but is formatted by its name: half of a request would say the one, half the other."""
-    by_name = enum.Enum("Named", {"LOCK": key}, type=str).LOCK
+    named = cast(Any, enum.Enum)("Named", {"LOCK": key}, type=str)
+    by_name = named.LOCK
     one, two = connect(), connect()
     assert f"{by_name}" != key
     async with one.hold(by_name, timeout=30.0) as handle:

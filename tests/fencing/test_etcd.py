@@ -5,7 +5,7 @@ import contextlib
 import enum
 import random
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -52,7 +52,8 @@ async def test_a_fresh_writer_wins_and_a_stale_one_loses(etcd: Any, key: str) ->
 
 async def test_a_member_of_an_enumeration_has_the_mark_of_its_text(etcd: Any, key: str) -> None:
     store = FencedEtcd(etcd)
-    by_name = enum.Enum("Named", {"KEY": key}, type=str).KEY
+    named = cast(Any, enum.Enum)("Named", {"KEY": key}, type=str)
+    by_name = named.KEY
     assert f"{by_name}" != key
     assert (await store.commit(key, put(etcd, key, b"34"), fence=34))[0]
     with pytest.raises(StaleFence):
