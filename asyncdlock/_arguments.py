@@ -8,8 +8,11 @@ MAX_LABEL = 200
 """Characters."""
 
 
-def check_key(key: str) -> None:
-    """:raises InvalidKey: it cannot be the name of a lock."""
+def check_key(key: str) -> str:
+    """The key as plain text: a member of an enumeration is formatted by its name, and stored by its value.
+
+    :raises InvalidKey: it cannot be the name of a lock.
+    """
     if not isinstance(key, str):
         raise InvalidKey(f"a key is a str, not {type(key).__name__}")
     if not key:
@@ -25,6 +28,7 @@ def check_key(key: str) -> None:
             raise InvalidKey(f"a key must be valid Unicode: {error.reason}", key=key) from None
     if size > MAX_KEY_BYTES:
         raise InvalidKey(f"a key has at most {MAX_KEY_BYTES} UTF-8 bytes, this one has {size}", key=key)
+    return str.__str__(key)
 
 
 def check_ttl(ttl: float, backend: Backend) -> None:

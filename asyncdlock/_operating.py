@@ -72,23 +72,21 @@ class Operating:
         The repair for a fence counter that was lost with its server's data: the resource still
         remembers high fences and refuses everybody. Pass the `seen` that it reports.
 
+        :raises ValueError: `above` is no fence.
         :raises LockError: this backend's fences cannot be raised, or the client is closed.
         :raises BackendError: the server failed; calling again is safe.
         """
         self._core.callers.current()
         name = self._named(key)
-        if not 0 <= above < _MOST:
-            raise ValueError(f"a fence lies between 1 and 2^63-1; cannot raise it above {above}")
+        if not isinstance(above, int) or isinstance(above, bool) or not 0 <= above < _MOST:
+            raise ValueError(f"a fence is a whole number of 1..2^63-1; cannot raise it above {above!r}")
         backend = self._core.backend
         if not backend.capabilities.fence_floor:
             raise LockError(f"the fences of {backend.name} come from its own log and cannot be raised")
         await backend.raise_fence(name, above)
 
     def _named(self, key: str) -> str:
-        check_key(key)
-        name = self._core.prefix + key
-        check_key(name)
-        return name
+        return check_key(self._core.prefix + check_key(key))
 
     def _inspectable(self) -> Inspectable:
         core = self._core

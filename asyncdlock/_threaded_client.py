@@ -20,6 +20,11 @@ T = TypeVar("T")
 
 _CLOSE_AT_EXIT_WITHIN = 5.0  # seconds
 
+_ITS_OWN_THREAD = (
+    "this is the thread in which the client lives, as in a callback of on_lost: a call from here would wait "
+    "for itself; leave it to another thread"
+)
+
 _inherited: list[object] = []
 """Of the parent, in a forked child. Never collected: to close its event loop would reach into the parent."""
 
@@ -46,11 +51,11 @@ class ThreadedClient:
     def call(self, coroutine: Coroutine[Any, Any, T], undo: Callable[[T], object] | None = None) -> T:
         """Wait for `coroutine`.
 
-        :raises LockError: the client is closed.
+        :raises LockError: the client is closed, or it is its own thread that asks.
         """
-        if self.closed:
+        if self.closed or self._thread.is_current:
             coroutine.close()
-            raise LockError(CLIENT_CLOSED)
+            raise LockError(CLIENT_CLOSED if self.closed else _ITS_OWN_THREAD)
         return self._thread.call(coroutine, undo)
 
     def give_up(self, handle: Handle | None) -> None:
@@ -59,7 +64,7 @@ class ThreadedClient:
             self._thread.post(take_back, handle)
 
     def close(self) -> None:
-        if self._finish.alive and self._thread.started:
+        if self._finish.alive and self._thread.started and not self._thread.is_current:
             with suppress(LockError):  # another thread was faster
                 self._thread.call(self.client.aclose())
         self._finish()

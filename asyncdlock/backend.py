@@ -56,7 +56,8 @@ class Backend(Protocol):
         """Extend each lease by its TTL if it is still owned; one state per grant, in order.
 
         Never raises for a failed server: that is `LeaseState.UNKNOWN`. Many at once, because a
-        process with ten thousand locks must not send ten thousand requests.
+        process with ten thousand locks must not send ten thousand requests. One that is silent must not
+        keep back what others have answered: see `RENEWED_WITHIN`.
         """
         ...
 

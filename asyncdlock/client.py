@@ -257,7 +257,7 @@ class LockClient(Kinds, Operating):
             key = self._named(key)
         # Most keys are plain; the rest is looked at more closely.
         if type(key) is not str or not key.isascii() or not 0 < len(key) <= MAX_KEY_BYTES or "\0" in key:
-            check_key(key)
+            key = check_key(key)
         if ttl != self._valid_ttl or ttl is True:
             check_ttl(ttl, self._backend)
             self._valid_ttl = ttl

@@ -24,6 +24,10 @@ def validity(ttl: float) -> float:
     return ttl - ttl * _DRIFT_FACTOR - _DRIFT_FLOOR
 
 
+RENEWED_WITHIN = 0.3
+"""Of the shortest TTL: by then a backend says of many leases what it knows; soon it is not waited for."""
+
+
 # Claim and Grant are tuples and not dataclasses because one of each is built per acquisition:
 # a frozen dataclass costs three times as much to construct.
 

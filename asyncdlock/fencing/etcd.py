@@ -36,7 +36,7 @@ class FencedEtcd:
         :raises ValueError: not a fence.
         """
         check_fence(fence)
-        mark = f"{self._prefix}{key}".encode()
+        mark = (self._prefix + key).encode()
         make = self._client.transactions
         while True:
             committed, replies = await self._client.transaction(

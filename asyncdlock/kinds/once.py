@@ -17,6 +17,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
+from asyncdlock._arguments import check_key
 from asyncdlock._backoff import jittered
 from asyncdlock._durations import parse_positive_duration
 from asyncdlock._hold import give_back
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("asyncdlock")
 
 _GRANTS_PER_MS = 2048
+_MOST_COUNTED = 1000  # ms by which grants have counted up from a mark
+_ROUNDED = 0.6  # ms: a mark stands for its tick's time to the next millisecond
 _SHORTEST = 0.1  # seconds: a job that is due more often wants a leader
 _LONGEST_SLEEP = 60.0  # seconds: the wall clock may be set meanwhile
 
@@ -150,9 +153,9 @@ async def begin(
 
     Cancelled or failed after the counter was lifted, the tick counts as begun.
     """
-    handle = await client.acquire(f"once:{job}", ttl=ttl, timeout=timeout, max_hold=max_hold)
+    handle = await client.acquire("once:" + check_key(job), ttl=ttl, timeout=timeout, max_hold=max_hold)
     mark = round(at * 1000) * _GRANTS_PER_MS
-    previous = (handle.fence - 1) // _GRANTS_PER_MS / 1000 or None
+    previous = _begun_before(handle.fence, at, every)
     if previous is not None and handle.fence > mark:
         if previous > at + every:
             _log.warning("%r has begun the tick %s before its time: a clock is ahead", job, _moment(previous))
@@ -167,6 +170,24 @@ async def begin(
     if missed:
         _log.warning("%d ticks of %r were missed before %s", missed, job, _moment(at))
     return Tick(handle, at, previous, missed)
+
+
+def _begun_before(fence: int, at: float, every: float) -> float | None:
+    """The last tick that was begun before this grant.
+
+    Every grant since then, also to those who came too late for that tick, has counted up from its mark: with
+    local hand-off a few of them are a millisecond.
+    """
+    counted = (fence - 1) // _GRANTS_PER_MS
+    if every < math.inf:
+        tick = math.floor((counted + _ROUNDED) / (1000 * every)) * every
+    else:
+        # Of a scheduler that we do not know: as round a time as that of the tick that it asks for.
+        step = next(step for step in (1000, 100, 10, 1) if round(at * 1000) % step == 0)
+        tick = counted // step * step / 1000
+    if counted - 1000 * tick > _MOST_COUNTED:
+        tick = counted / 1000  # begun when the ticks had another length
+    return tick or None
 
 
 async def _remember(client: "LockClient", handle: Handle, mark: int) -> None:

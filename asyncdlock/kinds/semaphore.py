@@ -28,10 +28,10 @@ class Semaphore:
     permits: int
 
     def __init__(self, client: "LockClient", key: str, permits: int) -> None:
-        check_key(key)
+        name = check_key(key)
         if not isinstance(permits, int) or isinstance(permits, bool) or not 1 <= permits <= MOST_PERMITS:
             raise ValueError(f"permits must be a whole number from 1 to {MOST_PERMITS:,}, not {permits!r}")
-        self.key = key
+        self.key = name
         self.permits = permits
         self._holders = SharedHolders(client, permits)
 

@@ -27,9 +27,7 @@ def in_order(keys: Iterable[str]) -> list[str]:
     """
     if isinstance(keys, str):
         raise ValueError(f"hold_all takes several keys, not the one text {keys!r}: put it into a list")
-    asked = list(keys)
-    for key in asked:
-        check_key(key)
+    asked = [check_key(key) for key in keys]
     if not asked:
         raise ValueError("hold_all needs at least one key: without a lock nothing is protected")
     return sorted(set(asked))

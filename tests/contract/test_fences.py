@@ -1,5 +1,8 @@
 """Where the counter can be lost with the server's data: it is noticed, repaired, and never runs back."""
 
+import math
+from typing import Any
+
 import pytest
 
 import asyncdlock
@@ -58,6 +61,19 @@ async def test_a_floor_outside_the_range_is_refused(
     with pytest.raises(ValueError, match="fence"):
         await locks.raise_fence(key, above=above)
     assert locks._backend.commands == 0
+
+
+@pytest.mark.parametrize("above", [1e6, 1.5, True, "100", None, math.nan])
+@liftable
+async def test_a_floor_that_is_no_whole_number_is_refused(
+    locks: asyncdlock.LockClient, key: str, above: Any
+) -> None:
+    """A counter that was set to `1000000.0` can never be counted up again."""
+    with pytest.raises(ValueError, match="fence"):
+        await locks.raise_fence(key, above=above)
+    assert locks._backend.commands == 0
+    async with locks.hold(key):
+        pass
 
 
 @backends(that=lambda can: not can.fence_floor)

@@ -1,8 +1,9 @@
 """Keys and times: what is taken, and what is refused before anything is sent."""
 
 import asyncio
+import enum
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -144,6 +145,26 @@ async def test_any_text_is_a_key(connect: Connect) -> None:
         again = await two.acquire(odd, timeout=30.0)
         assert again.fence > handle.fence
         assert await again.release() is True
+
+
+async def test_a_member_of_an_enumeration_is_the_text_that_it_stands_for(connect: Connect, key: str) -> None:
+    """It is a `str`, but is formatted by its name: half of a request would say the one, half the other."""
+    named = cast(Any, enum.Enum)("Named", {"LOCK": key}, type=str)
+    by_name = named.LOCK
+    one, two = connect(), connect()
+    assert f"{by_name}" != key
+    async with one.hold(by_name, timeout=30.0) as handle:
+        assert handle.key == key
+        assert type(handle.key) is str
+        assert await one.try_acquire(key) is None
+        assert await two.try_acquire(key) is None
+        await handle.renew()
+    async with one.hold_all([by_name, f"{key}-0"]) as handles:
+        assert set(map(type, handles)) == {str}
+        assert await two.try_acquire(key) is None
+    if two.capabilities.semaphore:
+        async with two.semaphore(by_name, permits=1).hold(timeout=30.0):
+            assert await one.try_acquire(key) is None
 
 
 async def test_keys_that_look_alike_are_different_locks(locks: asyncdlock.LockClient, key: str) -> None:

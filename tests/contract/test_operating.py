@@ -72,6 +72,26 @@ async def test_a_renewed_lease_does_not_look_younger(
         assert info.fence == handle.fence
 
 
+class _OwnFloat(float):
+    """As numpy's `float64`, which says more of itself than its digits."""
+
+    def __repr__(self) -> str:
+        return f"_OwnFloat({float(self)!r})"
+
+    __str__ = __repr__
+
+
+async def test_a_ttl_of_any_class_of_number_can_be_inspected(
+    locks: asyncdlock.LockClient, connect: Connect, key: str
+) -> None:
+    """What a client tells of itself is read by others, whose calls must not fail by it."""
+    stranger = connect()
+    async with locks.hold(key, ttl=_OwnFloat(30.0)) as handle:
+        await handle.renew()
+        info = await stranger.inspect(key)
+        assert (info.held, info.owner) == (True, handle.owner)
+
+
 async def test_labels_are_chosen_by_client_and_by_call(
     locks: asyncdlock.LockClient, connect: Connect, key: str
 ) -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import enum
 import random
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -47,6 +48,17 @@ async def test_a_fresh_writer_wins_and_a_stale_one_loses(etcd: Any, key: str) ->
         await store.commit(key, put(etcd, key, b"999"), fence=999)
     assert (refused.value.seen, refused.value.got) == (1000, 999)
     assert await value(etcd, key) == b"1000"
+
+
+async def test_a_member_of_an_enumeration_has_the_mark_of_its_text(etcd: Any, key: str) -> None:
+    store = FencedEtcd(etcd)
+    named = cast(Any, enum.Enum)("Named", {"KEY": key}, type=str)
+    by_name = named.KEY
+    assert f"{by_name}" != key
+    assert (await store.commit(key, put(etcd, key, b"34"), fence=34))[0]
+    with pytest.raises(StaleFence):
+        await store.commit(by_name, put(etcd, key, b"33"), fence=33)
+    assert await value(etcd, key) == b"34"
 
 
 async def test_the_callers_own_comparison_decides_too(etcd: Any, key: str) -> None:

@@ -63,6 +63,35 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+def test_a_callback_in_the_clients_own_thread_cannot_wait_for_itself(
+    open_client: Open, key: str, lease: float
+) -> None:
+    """It would hang, and with it every renewal of the client and all of its callers."""
+    told: list[BaseException] = []
+    done = threading.Event()
+
+    def lost(error: asyncdlock.LockLost) -> None:
+        for call in (
+            lambda: client.inspect(key),
+            lambda: client.try_acquire(key),
+            kept.release,
+            client.close,
+        ):
+            try:
+                call()
+            except asyncdlock.LockError as refused:
+                told.append(refused)
+        done.set()
+
+    client = open_client(on_lost=lost)
+    kept = client.acquire(f"{key}-0", ttl=lease)
+    take_away(client, client.acquire(key, ttl=lease))
+    assert done.wait(PATIENCE)
+    assert len(told) == 3
+    assert all("would wait for itself" in str(error) for error in told)
+    eventually(lambda: not kept.held)  # it was closed
+
+
 def test_a_lock_is_held_renewed_and_given_back(
     client: blocking.BlockingClient, other: blocking.BlockingClient, key: str, lease: float
 ) -> None:

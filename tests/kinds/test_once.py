@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import sys
 import time
 from collections import Counter
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import asyncdlock
-from asyncdlock.kinds.once import Tick, Ticks
+from asyncdlock.kinds.once import Tick, Ticks, begin
 from tests.contract.cases import backends
 from tests.contract.fixtures import Claims, Connect
 
@@ -131,6 +132,36 @@ async def test_missed_ticks_are_told(
     assert f"{tick.missed} ticks of {key!r} were missed" in caplog.text
     async with tick:
         pass
+
+
+@pytest.mark.parametrize(
+    ("at", "then", "every"),
+    [
+        (1.8e9, 1.8e9 + 3600, math.inf),
+        (1.8e9 + 0.2, 1.8e9 + 0.3, math.inf),
+        (2e9, 2e9 + 1 / 3, 1 / 3),
+    ],
+    ids=["seconds", "tenths", "thirds"],
+)
+@remembering
+async def test_the_tick_before_is_told_exactly_however_many_came_too_late_for_it(
+    locks: asyncdlock.LockClient, key: str, at: float, then: float, every: float
+) -> None:
+    """Each of them counts the fence up, and with local hand-off by as many as it may hand on."""
+
+    async def begun(tick: float) -> Tick | None:
+        return await begin(locks, key, tick, ttl=10.0, timeout=None, max_hold=None, every=every)
+
+    first = await begun(at)
+    assert first is not None
+    async with first:
+        pass
+    for _ in range(20):
+        assert await begun(at) is None
+    second = await begun(then)
+    assert second is not None
+    async with second:
+        assert (second.previous, second.missed) == (first.at, 0)
 
 
 @remembering

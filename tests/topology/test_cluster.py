@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster as RedisPyCluster
 
 import asyncdlock
-from asyncdlock import LockClient
-from asyncdlock.backends.redis.keys import fence_key
-from asyncdlock.types import Claim, LeaseState
+from asyncdlock import Handle, LockClient
+from asyncdlock.backends.redis.keys import client_key, fence_key
+from asyncdlock.types import SESSION_CHARS, Claim, LeaseState
 from harness import servers
 from harness.servers import RedisCluster, RedisNode
 from harness.servers.redis_node import Flavour
@@ -285,6 +285,68 @@ async def test_single_keys_follow_an_ask(shared: RedisCluster) -> None:
         again = await client.acquire("asked")
         assert again.fence > 1000
         await again.release()
+
+
+async def renewed_while_silent(node: RedisNode, client: LockClient, handles: list[Handle]) -> set[str]:
+    """The keys whose renewal is confirmed while `node` is frozen; of the others nothing is known."""
+    node.pause()
+    try:
+        async with asyncio.timeout(PATIENT / 2):
+            states = await client._backend.renew([handle._holding.grant for handle in handles])
+    finally:
+        node.resume()
+    assert set(states) == {LeaseState.RENEWED, LeaseState.UNKNOWN}
+    return {handle.key for handle, state in zip(handles, states, strict=True) if state is LeaseState.RENEWED}
+
+
+@SCHEMES
+async def test_a_silent_shard_takes_no_locks_of_the_others_along(shared: RedisCluster, scheme: str) -> None:
+    """All that is due at the same time is renewed together, whichever shard it is on."""
+    keys = [f"silent:{number}" for number in range(40)]
+    frozen = await shared.primary_of(keys[0])
+    living = {key for key in keys if await shared.primary_of(key) is not frozen}
+    async with client_of(shared, scheme, request_timeout=PATIENT) as client:
+        handles = await asyncio.gather(*(client.acquire(key, ttl=3.0, renew=False) for key in keys))
+        assert await renewed_while_silent(frozen, client, handles) == living
+
+
+@SCHEMES
+async def test_a_silent_shard_hides_the_label_of_a_holder_and_no_more(
+    shared: RedisCluster, scheme: str
+) -> None:
+    """What a client tells of itself may lie on another shard than its locks."""
+    async with (
+        client_of(shared, scheme) as holder,
+        client_of(shared, scheme, request_timeout=PATIENT) as other,
+    ):
+        handles = await asyncio.gather(
+            *(holder.acquire(f"silent:{number}", ttl=60.0) for number in range(40))
+        )
+        frozen = await shared.primary_of(client_key(handles[0].owner[:SESSION_CHARS]))
+        seen, *_ = [handle for handle in handles if await shared.primary_of(handle.key) is not frozen]
+        assert (await other.inspect(seen.key)).label == seen.label
+        frozen.pause()
+        try:
+            async with asyncio.timeout(PATIENT / 2):
+                info = await other.inspect(seen.key)
+        finally:
+            frozen.resume()
+        assert (info.held, info.owner, info.label) == (True, seen.owner, None)
+
+
+async def test_readers_and_writers_on_a_silent_shard_do_not_hold_up_each_other(shared: RedisCluster) -> None:
+    """Each are renewed by a script of their own."""
+    keys = [f"silent:{number}" for number in range(40)]
+    frozen = await shared.primary_of(keys[0])
+    living, *_ = [key for key in keys if await shared.primary_of(key) is not frozen]
+    async with client_of(shared, request_timeout=PATIENT) as client:
+        for read, written in ((keys[0], living), (living, keys[0])):
+            handles = [
+                await client.acquire(read, shared=True, ttl=3.0, renew=False),
+                await client.acquire(written, ttl=3.0, renew=False),
+            ]
+            assert await renewed_while_silent(frozen, client, handles) == {living}
+            await asyncio.gather(*(handle.release() for handle in handles))
 
 
 @pytest.fixture

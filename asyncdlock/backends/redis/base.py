@@ -1,6 +1,7 @@
 """What both Redis backends do alike: renew, raise a fence, close."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, Protocol
 
@@ -12,11 +13,11 @@ from asyncdlock.backends.redis.node import Node
 from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.scripts import Script
 from asyncdlock.errors import BackendError
-from asyncdlock.types import Claim, Grant, LeaseState
+from asyncdlock.types import RENEWED_WITHIN, Claim, Grant, LeaseState
 
 # Locks renewed by one script: a quarter of a millisecond of the server's one thread.
 _RENEW_CHUNK = 256
-# Scripts in flight at once: in a cluster every slot needs its own.
+# Scripts in flight at once on a shard: in a cluster every slot needs its own.
 _RENEW_AT_ONCE = 128
 # Grants whose fences are remembered: leases that end without a release must not add up.
 MOST_FENCES = 100_000
@@ -29,6 +30,10 @@ class ScriptRunner(Protocol):
     def commands(self) -> int: ...
     def batches(self, keys: Sequence[str], most: int) -> Sequence[Sequence[int]]:
         """Indices of the keys that one script may touch together, at most `most` at a time."""
+        ...
+
+    def shard(self, key: str) -> object:
+        """Equal for keys that are served by the same server, as far as is known."""
         ...
 
     def run(self, script: Script, key: str, request: bytes) -> Coroutine[Any, Any, Any]:
@@ -76,14 +81,34 @@ class RedisBackend:
     async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
         states = [LeaseState.UNKNOWN] * len(grants)
         self._record.tell_since(grants)
-        batches = self._server.batches([grant.claim.key for grant in grants], _RENEW_CHUNK)
+        batches = self._batches(grants)
         if len(batches) == 1:  # most often so, and then a task would cost more than the request
             await self._renew_batch(grants, batches[0], states)
             return states
-        for start in range(0, len(batches), _RENEW_AT_ONCE):
-            at_once = batches[start : start + _RENEW_AT_ONCE]
-            await asyncio.gather(*(self._renew_batch(grants, batch, states) for batch in at_once))
+        shards: dict[object, list[Sequence[int]]] = {}
+        for batch in batches:
+            shards.setdefault(self._server.shard(grants[batch[0]].claim.key), []).append(batch)
+        within = RENEWED_WITHIN * min((grant.claim.ttl for grant in grants), default=0.0)
+        await asyncio.gather(*(self._renew_shard(grants, of, states, within) for of in shards.values()))
         return states
+
+    def _batches(self, grants: Sequence[Grant]) -> Sequence[Sequence[int]]:
+        """Indices of the grants that one script may renew."""
+        return self._server.batches([grant.claim.key for grant in grants], _RENEW_CHUNK)
+
+    async def _renew_shard(
+        self,
+        grants: Sequence[Grant],
+        batches: Sequence[Sequence[int]],
+        states: list[LeaseState],
+        within: float,
+    ) -> None:
+        """Renew all these batches; what is not answered in time stays unknown."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                for start in range(0, len(batches), _RENEW_AT_ONCE):
+                    at_once = batches[start : start + _RENEW_AT_ONCE]
+                    await asyncio.gather(*(self._renew_batch(grants, batch, states) for batch in at_once))
 
     async def _renew_batch(
         self, grants: Sequence[Grant], batch: Sequence[int], states: list[LeaseState]

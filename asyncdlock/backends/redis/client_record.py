@@ -121,7 +121,7 @@ class ClientRecord:
 
     @property
     def _told_ttl(self) -> str:
-        return "0" if self._mixed else repr(self.ttl)
+        return "0" if self._mixed else repr(float(self.ttl))
 
     def _expire(self) -> None:
         self.ttl = math.nan

@@ -185,6 +185,9 @@ class Cluster:
             for start in range(0, len(indices), most)
         ]
 
+    def shard(self, key: str) -> object:
+        return self._slots.get(slot_of(key))
+
     # Messages: a channel per key and session, on the node that serves the key.
 
     def on_message(self, told: Callable[[bytes], None], lost: Callable[[], None]) -> None:

@@ -38,7 +38,7 @@ from asyncdlock.backends.redis.queue_server import PATIENCE, Handed, Joined, Mes
 from asyncdlock.backends.redis.replies import OutcomeUnknown
 from asyncdlock.backends.redis.wait_list import Waiter, WaitList
 from asyncdlock.errors import BackendError, BackendUnavailable, QueueFull
-from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, new_grant, validity
+from asyncdlock.types import Capabilities, Claim, Grant, new_grant, validity
 
 _LEAST_PATIENCE = 0.1  # a third of it lies between two looks
 
@@ -206,14 +206,17 @@ class QueueBackend(InspectedRedis):
             return True
         return bool(reply)
 
-    async def renew(self, grants: Sequence[Grant]) -> Sequence[LeaseState]:
-        beside = [grant for grant in grants if type(grant.claim) is not Claim]
-        if not beside or len(beside) == len(grants):
-            return await super().renew(grants)
-        alone = [grant for grant in grants if type(grant.claim) is Claim]
-        answers = await asyncio.gather(super().renew(alone), super().renew(beside))
-        states = dict(zip([*alone, *beside], [*answers[0], *answers[1]], strict=True))
-        return [states[grant] for grant in grants]
+    def _batches(self, grants: Sequence[Grant]) -> Sequence[Sequence[int]]:
+        alone = [index for index, grant in enumerate(grants) if type(grant.claim) is Claim]
+        if len(alone) in (0, len(grants)):
+            return super()._batches(grants)
+        # Who holds a lock beside others is renewed by a script of its own.
+        beside = [index for index, grant in enumerate(grants) if type(grant.claim) is not Claim]
+        batches: list[Sequence[int]] = []
+        for kind in (alone, beside):
+            of_kind = super()._batches([grants[index] for index in kind])
+            batches += [[kind[index] for index in batch] for batch in of_kind]
+        return batches
 
     def _extend(self, claims: Sequence[Claim]) -> Coroutine[Any, Any, Any]:
         if type(claims[0]) is Claim:

@@ -32,6 +32,9 @@ class Server(Node):
     def batches(self, keys: Sequence[str], most: int) -> Sequence[Sequence[int]]:
         return [range(start, min(start + most, len(keys))) for start in range(0, len(keys), most)]
 
+    def shard(self, key: str) -> object:
+        return None
+
     def on_message(self, told: Callable[[bytes], None], lost: Callable[[], None]) -> None:
         def pushed(message: list[Any]) -> None:
             if message[0] == b"message":
