@@ -90,7 +90,7 @@ async def run(
 
 
 async def _stop(child: asyncio.subprocess.Process, grace: float) -> None:
-    """Return when nobody is left whom we may stop."""
+    """Return when no process is left that we may stop."""
     _send(child, signal.SIGTERM)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(grace):
