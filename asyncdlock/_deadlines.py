@@ -40,7 +40,7 @@ class Deadlines:
         self.expired: set[Task] = set()
         """Those that were cancelled because their time was up, until they have left."""
         self.timeout: float = 0.0
-        """Of the last wait that asked. Until `same_until`, a wait of that length belongs into `bucket`."""
+        """Of the last wait that asked. Until `same_until`, a wait of that length belongs in `bucket`."""
         self.same_until: float = -math.inf
         self.bucket: set[Task] = set()
 

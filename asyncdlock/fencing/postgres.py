@@ -152,7 +152,7 @@ def _table(name: str) -> str:
     return ".".join(map(_quoted, name.split(".")))
 
 
-NO_TRANSACTION = "guard() must be called in a transaction: without one it would end before the write"
+NO_TRANSACTION = "guard() belongs in a transaction: without one it would end before the write"
 _NOT_THERE = (
     "the database has no asyncdlock_guard(), or it is not on the search path: "
     "python -m asyncdlock.fencing.postgres | psql"
