@@ -1,4 +1,4 @@
-"""`python -m harness compare A B`: what differs between runs, what does not, and what cannot be told."""
+"""`python -m harness compare A B`: what differs between runs, what does not, and where it cannot tell."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`python -m harness lower-mark`: lets holders in again that a made-up token has shut out."""
+"""`python -m harness lower-mark`: lets holders back in that a made-up token has shut out."""
 
 import argparse
 from pathlib import Path
