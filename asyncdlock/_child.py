@@ -78,6 +78,7 @@ async def run(
         )
         if sys.platform == "linux":
             loop.add_signal_handler(signal.SIGCHLD, _bury_orphans, child.pid)
+            _bury_orphans(child.pid)  # those that ended before we listened
         signals.child = child
         try:
             code = await child.wait()
