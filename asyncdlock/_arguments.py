@@ -32,7 +32,7 @@ def check_key(key: str) -> str:
 
 
 def check_ttl(ttl: float, backend: Backend) -> None:
-    """:raises ValueError: it is no length of time, or not one that the backend can do."""
+    """:raises ValueError: it is not a length of time, or not one that the backend can do."""
     can = backend.capabilities
     if not _is_number(ttl) or not 0 < ttl < 2**31:
         raise ValueError(f"ttl must be a positive number of seconds, not {ttl!r}")
@@ -45,7 +45,7 @@ def check_ttl(ttl: float, backend: Backend) -> None:
 
 
 def check_timeout(timeout: float) -> None:
-    """:raises ValueError: it is no length of time; 0 means one attempt."""
+    """:raises ValueError: it is not a length of time; 0 means one attempt."""
     if not _is_number(timeout) or not timeout >= 0:
         raise ValueError(f"timeout must be a number of seconds, 0 or more, or None, not {timeout!r}")
 
@@ -57,7 +57,7 @@ def check_max_hold(max_hold: float | None) -> None:
 
 
 def check_every(every: float) -> None:
-    """:raises ValueError: it is no interval to look again in."""
+    """:raises ValueError: it is not an interval to poll in."""
     if not _is_number(every) or not 0 < every < 2**31:
         raise ValueError(f"every must be a positive number of seconds, not {every!r}")
 

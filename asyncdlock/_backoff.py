@@ -1,4 +1,4 @@
-"""Delays for those who must poll: exponential, jittered, pure."""
+"""Delays between polls: exponential, jittered, pure."""
 
 import random
 from collections.abc import Iterator

@@ -31,10 +31,10 @@ class Callers:
     def current(self) -> Task:
         """The task that calls.
 
-        :raises LockError: it must not: the client is closed, or belongs to another loop or process.
+        :raises LockError: it must not call: the client is closed, or belongs to another loop or process.
         """
         if self.refusal is None and self.thread == get_ident():
-            # Of the known loop: until Python 3.12, to look up the running one takes a system call.
+            # Of the known loop: before Python 3.12, looking up the running one takes a system call.
             task = asyncio.current_task(self.loop)
             if task is not None:
                 return task
@@ -58,7 +58,7 @@ class Callers:
             self.gone.set_result(None)
 
     def check(self, task: Task, error: BaseException) -> None:
-        """Tell our own interruption from a cancellation by the task's owner.
+        """Distinguish our own interruption from a cancellation by the task's owner.
 
         :raises LockError: the task was interrupted because the client closes.
         """

@@ -78,6 +78,7 @@ async def run(
         )
         if sys.platform == "linux":
             loop.add_signal_handler(signal.SIGCHLD, _bury_orphans, child.pid)
+            _bury_orphans(child.pid)  # those that ended before we listened
         signals.child = child
         try:
             code = await child.wait()
@@ -90,7 +91,7 @@ async def run(
 
 
 async def _stop(child: asyncio.subprocess.Process, grace: float) -> None:
-    """Return when nobody is left whom we may stop."""
+    """Return when no process is left that we may stop."""
     _send(child, signal.SIGTERM)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(grace):

@@ -1,7 +1,7 @@
 """Finishes what a cancelled or failed call began, in the background, until it is done or pointless.
 
-A few workers share the claims, however many there are, and one that failed waits for its next try without a
-worker: neither a hundred thousand tasks nor one silent shard stand in the way of the rest.
+A few workers share all claims, and a claim that failed waits for its next try without a worker: neither a
+hundred thousand claims nor one silent shard hold up the rest.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Cleanup:
         return bool(self._due or self._later or self._workers)
 
     def give_back(self, claim: Claim, *, may_wait: bool = False) -> None:
-        """Release `claim` in the background, whatever state it is in; once drained, its TTL must do.
+        """Release `claim` in the background, whatever state it is in; once drained, leave it to its TTL.
 
         `may_wait`: it may stand in a queue.
         """
@@ -93,7 +93,7 @@ class Cleanup:
         self._later.add(timer)
 
     async def drain(self, timeout: float) -> None:
-        """Wait for what is under way; `timeout` seconds without success leave the rest to their TTLs."""
+        """Wait for what is under way; `timeout` seconds without success leave the rest to its TTLs."""
         given_back, deadline = self._given_back, time.monotonic() + timeout
         while self.pending and (left := deadline - time.monotonic()) > 0:
             if self._workers:

@@ -26,14 +26,14 @@ def connect(
 ) -> LockClient:
     """A client for the lock server at `url`; nothing is sent before its first use.
 
-    `max_hold` is the default of `acquire` and `hold`. `metrics` names the Prometheus registry that shows this
-    client's counts: the default one, another one, or none (`False`). `prefix` stands before every key on the
-    server: none unless said otherwise, so that other lock libraries find the same locks. `label` is what
-    `inspect` shows of this client's owners, else `host:pid`. `on_lost` is called on the event loop with the
-    `LockLost` of each lease that is lost. With `renew_in="thread"` leases are renewed in a thread, so that a
-    body may block the event loop for longer than a TTL; `max_hold` is then ten minutes unless it is given.
+    `max_hold` is the default for `acquire` and `hold`. `metrics` names the Prometheus registry that shows
+    this client's counts: the default one, another one, or none (`False`). `prefix` is put before every key on
+    the server; there is none by default, so that other lock libraries find the same locks. `label` is what
+    `inspect` shows of this client's owners, by default `host:pid`. `on_lost` is called on the event loop with
+    the `LockLost` of each lease that is lost. With `renew_in="thread"` leases are renewed in a thread, so
+    that a body may block the event loop for longer than a TTL; `max_hold` is then ten minutes unless given.
 
-    The other options are those of the backend; these, `prefix` and `label` may stand in the URL's query.
+    All other options are the backend's; these, `prefix` and `label` may also be given in the URL's query.
     `redis=client` takes address, credentials and TLS from a client of redis-py: `connect(redis=client)` opens
     `redis://`, `connect("redis-queue://", redis=client)` the fair queue.
 

@@ -69,7 +69,7 @@ class Core:
         _process.disown_in_child(self)
 
     def tell_lost(self, error: LockLost) -> None:
-        """Log a loss and call back, unless it is this client's own end that brings it about."""
+        """Log a loss and call back, unless this client's own end is the cause."""
         if self.closed:
             return
         _log.warning("%s", error, extra={"key": error.key, "fence": error.fence})
@@ -88,7 +88,7 @@ class Core:
         )
 
     def failed(self, task: Task, claim: Claim, error: BaseException) -> None:
-        """Cancelled, timed out or failed: the claim may have won on the server all the same.
+        """The call was cancelled, timed out or failed: the claim may have won on the server all the same.
 
         :raises LockError: it was interrupted because this client closes.
         """

@@ -40,12 +40,12 @@ class Deadlines:
         self.expired: set[Task] = set()
         """Those that were cancelled because their time was up, until they have left."""
         self.timeout: float = 0.0
-        """Of the last wait that asked. Until `same_until`, a wait of that length belongs into `bucket`."""
+        """Of the last wait that asked. Until `same_until`, a wait of that length belongs in `bucket`."""
         self.same_until: float = -math.inf
         self.bucket: set[Task] = set()
 
     def enter(self, now: float, timeout: float) -> set[Task]:
-        """What a task enters that is to be cancelled once its time is up, not before; and leaves again."""
+        """The bucket for a task that is to be cancelled once its time is up; it leaves by itself."""
         number = int((now + timeout) * _PER_SECOND) + 1
         if timeout >= _LONG:
             number += -number % _COARSE
@@ -60,7 +60,7 @@ class Deadlines:
         return bucket
 
     def settle(self, task: Task, asked: int) -> bool:
-        """Take back the cancellation of an expired task; `True` when nobody else has asked for one.
+        """Take back the cancellation of an expired task; `True` if nobody else has asked for one.
 
         `asked` is how many cancellations the task had been asked for when it entered.
         """

@@ -1,4 +1,4 @@
-"""From what a backend grants to a grant that can be relied on: in time, and with a fence that rises."""
+"""Makes sure that a grant can be relied on: that it came in time, and that its fence rises."""
 
 import logging
 import time
@@ -48,7 +48,7 @@ class Grants:
         return partial(self._sound_beside_others, self._fences.highest(claim.key))
 
     def _sound(self, grant: Grant) -> bool:
-        """Whether the lease can be relied on still, and its fence is above all that were seen."""
+        """Whether the lease can still be relied on, and its fence is above all that were seen."""
         return grant.expires_at > time.monotonic() and self.rises(grant.claim.key, grant.fence)
 
     def _sound_beside_others(self, floor: int, grant: Grant) -> bool:
@@ -68,7 +68,7 @@ class Grants:
         for _ in range(_TRIES):
             try:
                 if grant.expires_at <= time.monotonic():
-                    # The answer took longer than the lease lasts: to return it would be to lie.
+                    # The answer took longer than the lease lasts: returning it would be a lie.
                     why = _TOO_SLOW.format(ttl=ttl)
                 elif await self._counter_raised(grant):
                     why = _LOSES_DATA
@@ -78,7 +78,7 @@ class Grants:
             except BaseException as error:
                 self._still_granted(grant, first_owner, error)
                 raise
-            # With an owner of its own: what is late of the first try cannot touch the next one.
+            # With an owner of its own: late requests of the first try cannot touch the next one.
             owner = self._new_owner()
             claim = grant.claim.again(owner if label is None else NamedOwner.of(owner, label))
             sound = self._judge(claim)
@@ -104,7 +104,7 @@ class Grants:
     async def _counter_raised(self, grant: Grant) -> bool:
         """The server handed out a fence that this client has seen pass: it lost data.
 
-        Where the counter can be lifted above what we know, do so before the lock is given back, to be taken
+        Where the counter can be raised above what we know, do so before the lock is given back and taken
         again: neither this caller nor the next one sees its fences run backwards. Elsewhere the resource
         will refuse them.
         """

@@ -79,10 +79,10 @@ class Hold:
 
 
 async def give_back(handle: Handle) -> bool:
-    """Give the lock back; `False` when the body ran, for a part, without it."""
+    """Give the lock back; `False` when a part of the body ran without it."""
     holding = handle._holding
     if holding.core.closed:
-        # Whoever closes ends the waits first, and then would say so: a release would be refused meanwhile.
+        # Closing ends the waits first and reports the loss later; until then a release would be refused.
         holding.lose(CLOSED)
     if holding.state is not HELD:
         # Lost, or released by the body itself, perhaps in vain.
@@ -94,7 +94,7 @@ async def give_back(handle: Handle) -> bool:
         return await handle.release()
     except BackendError as failure:
         _log.warning(
-            "releasing %r (fence %d) failed, trying on in the background: %s",
+            "releasing %r (fence %d) failed, retrying in the background: %s",
             *(handle.key, handle.fence, failure),
             extra={"key": handle.key, "fence": handle.fence},
         )

@@ -1,7 +1,7 @@
 """One holding of a lock, from its grant to its end: the state behind a Handle.
 
-The deadline moves for a confirmed renewal only. What ends a holding is told to whoever waits to know, and to
-the dead man's switch of `hold()`.
+Only a confirmed renewal moves the deadline. The end of a holding is reported to everybody who waits for it,
+and to the dead man's switch of `hold()`.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class Holding:
 
     @property
     def was_released(self) -> bool:
-        """Nothing is left to give back, or somebody else sees to it."""
+        """Whether nothing is left to give back, or somebody else takes care of it."""
         return self.state in (RELEASING, _RELEASED, _TAKEN)
 
     def check(self) -> None:
@@ -99,7 +99,7 @@ class Holding:
 
     @property
     def key(self) -> str:
-        """As its holder calls it, without the client's prefix."""
+        """The lock's name for its holder, without the client's prefix."""
         return self.grant.claim.key[len(self.core.prefix) :]
 
     def lost_error(self) -> LockLost:
@@ -129,13 +129,13 @@ class Holding:
         """After a confirmed renewal only. `False`: it had passed, so the lease is lost. From any thread."""
         if self.state is HELD and expires_at > self.expires_at:
             if time.monotonic() >= self.expires_at:
-                # Others may have held the lock since, and it came back by a late copy of our own request.
+                # Others may have held the lock since, and a late copy of our own request brought it back.
                 return False
             self.expires_at = expires_at
         return True
 
     def lose(self, reason: str) -> None:
-        """The lease is gone: tell everybody who waits to know."""
+        """The lease is gone: tell everybody who waits for that."""
         if self.state is not HELD:
             return
         self._end(_LOST)
@@ -146,7 +146,7 @@ class Holding:
             self.core.queue.lapsed(self.grant.claim)
 
     def abandon(self) -> None:
-        """Nobody can release it any longer: its lease is left to run out. May be called from any thread."""
+        """Nobody can release it any more: leave its lease to run out. May be called from any thread."""
         self.renew_until = -math.inf
         if self.core.foreign:
             return
@@ -166,8 +166,8 @@ class Holding:
     # The three steps of a release
 
     def leave(self) -> None:
-        """From here on it is not relied on, whatever becomes of the release."""
-        # The watchdog keeps it, for whoever closes the client meanwhile.
+        """From here on nobody relies on it, whatever becomes of the release."""
+        # The watchdog keeps it, in case the client is closed meanwhile.
         self.core.metrics.held_seconds.observe(time.monotonic() - self.granted_at)
         self.state = RELEASING
         if self.deadman is not None:
@@ -213,7 +213,7 @@ class Holding:
 
 
 def caller() -> str:
-    """The line outside this package that waits for what is being made."""
+    """The line outside this package that acquired the lock."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "asyncdlock":
         frame = frame.f_back

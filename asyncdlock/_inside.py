@@ -1,4 +1,4 @@
-"""What lies behind the public classes, for our own harness, benchmarks and tests: no promise to others."""
+"""What is behind the public classes, for our own harness, benchmarks and tests: not a public interface."""
 
 from asyncdlock.backend import Backend
 from asyncdlock.client import LockClient

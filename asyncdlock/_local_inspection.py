@@ -1,4 +1,4 @@
-"""Seen from outside: what a process knows of its own tasks that wait behind one place on the server."""
+"""Inspection: adds what a process knows of its own tasks that wait behind one place on the server."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator

@@ -13,8 +13,8 @@ Otherwise the lock goes back to the server, and the next local waiter goes to th
 server's queue; its request does not wait for the answer to the release. Every holder has its own
 fence, strictly larger than the one before.
 
-Whoever wants to hold the key beside others (`SharedClaim`) waits here only behind exclusive waiters that came
-before; then it goes to the server's queue. Nothing is handed on past it to those who come later.
+A claim to hold the key together with others (`SharedClaim`) waits here only behind exclusive waiters that
+came before it; then it goes to the server's queue. Nothing is handed past it to claims that come later.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class LocalQueue(InspectedQueue):
         return await self._acquire_remotely(place, claim)
 
     async def _acquire_beside(self, place: LocalPlace | None, claim: Claim) -> Grant:
-        """Ask the server, behind those who wait here for the lock alone."""
+        """Ask the server, behind those who wait here for the lock exclusively."""
         if place is None:
             return await self._backend.acquire(claim)
         if not place.waiters:
@@ -110,7 +110,7 @@ class LocalQueue(InspectedQueue):
         return self._won(place, grant)
 
     async def _acquire_among_pollers(self, place: LocalPlace, claim: Claim) -> Grant:
-        """After a whole turn leave the lock free for a moment: this request goes out with the release."""
+        """After a whole turn, leave the lock free for a moment: else this would go out with the release."""
         asked = time.monotonic()
         if not place.had_since:
             place.had_since = asked
@@ -208,7 +208,7 @@ class LocalQueue(InspectedQueue):
             self._end_lease(claim.key, place)
 
     def _end_lease(self, key: str, place: LocalPlace) -> None:
-        """The lease ended without a release: keep no more than a late one would need."""
+        """The lease ended without a release: keep only what a late release would need."""
         if place.remote is not None and place.remote.claim.owner != place.holder:
             self._remember(place.holder, place.remote.claim)
         self._pass_turn(key, place)

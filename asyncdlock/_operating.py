@@ -1,4 +1,4 @@
-"""The operator's part of a client: who holds a lock, which locks there are, and getting one back."""
+"""The operator's part of a client: who holds a lock, which locks there are, and taking one back."""
 
 import os
 import socket
@@ -30,8 +30,8 @@ class Operating:
     async def inspect(self, key: str) -> LockInfo:
         """Who holds the lock, since when and for how long, and who waits for it, in order.
 
-        It is a look at one moment: by the time that it returns, all of it may have changed. What this backend
-        cannot know is `None`; docs/operating.md says what each can.
+        It is a snapshot: by the time it returns, all of it may have changed. What this backend cannot know is
+        `None`; docs/operating.md says what each backend knows.
 
         :raises LockError: this backend cannot tell (`capabilities.inspection`), or the client is closed.
         :raises InvalidKey, BackendError: as `acquire` does.
@@ -41,15 +41,15 @@ class Operating:
         return replace(found, key=key)
 
     async def force_release(self, key: str) -> bool:
-        """Take the lock away from its holder; `False` when there is none, or when it has let go by itself.
+        """Take the lock away from its holder; `False` if there is none, or if it has just released it itself.
 
         The next fence is above all that were ever granted or reserved, so a resource that has seen it refuses
-        what the former holder writes. Until then that holder may go on: it is told at its next renewal. The
-        next waiter gets the lock at once.
+        what the former holder writes. That holder learns of it at its next renewal, and may go on until then.
+        The next waiter gets the lock at once.
 
         :raises LockError: this backend cannot (`capabilities.inspection`), or the client is closed.
         :raises InvalidKey: as `acquire` does.
-        :raises BackendError: the server failed. Inspect before you call again: it may have been done.
+        :raises BackendError: the server failed. Inspect before you call again: it may have happened.
         """
         inspectable = self._inspectable()
         name = self._named(key)

@@ -1,6 +1,6 @@
-"""Options of a lock URL: what stands in its query or is given by name, read the same way by every backend.
+"""Options of a lock URL: given in its query or by name, and read the same way by every backend.
 
-A backend says what it takes as a table of name and reader, and gets values back, or one sentence that says
+A backend says what it takes in a table of names and readers, and gets values back, or one sentence that says
 what is wrong: with the option's name, never with a password.
 """
 
@@ -28,14 +28,14 @@ _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
 def gather(query: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the query says and what was given by name, which wins."""
+    """What the query says and what was given by name; the name wins."""
     return {**dict(parse_qsl(query, keep_blank_values=True)), **options}
 
 
 def read(given: Mapping[str, Any], known: Mapping[str, Reader], *, scheme: str) -> dict[str, Any]:
     """The values of all options that were given.
 
-    :raises ValueError: an option that is not known, or a value that cannot be meant.
+    :raises ValueError: an unknown option, or an invalid value.
     """
     left = dict(given)
     values = take(left, known)
@@ -45,11 +45,11 @@ def read(given: Mapping[str, Any], known: Mapping[str, Reader], *, scheme: str) 
 
 
 def take(given: MutableMapping[str, Any], known: Mapping[str, Reader]) -> dict[str, Any]:
-    """The same for the known options alone, which are removed from `given`: the rest is somebody else's.
+    """The same for only the known options, which are removed from `given`: the rest is somebody else's.
 
     `None` counts as not given.
 
-    :raises ValueError: a value that cannot be meant.
+    :raises ValueError: an invalid value.
     """
     found = {name: given.pop(name) for name in known if name in given}
     return {name: known[name](name, value) for name, value in found.items() if value is not None}
@@ -83,7 +83,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any) -> str:
-    """Any text. It may be a password, so an error shows its type alone."""
+    """Any text. It may be a password, so an error shows only its type."""
     if not isinstance(value, str):
         raise ValueError(f"{name} must be text, not {type(value).__name__}")
     return value

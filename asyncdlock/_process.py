@@ -1,4 +1,4 @@
-"""What a fork leaves in the child: clients that are refused there, and sockets that are the parent's alone.
+"""What happens in a forked child: inherited clients are refused, and the parent's sockets are taken away.
 
 Both processes share each socket and epoll set after a fork. A child that writes to the socket takes part in
 the parent's conversation; one that merely closes its transport takes it out of the parent's epoll set.
@@ -19,7 +19,7 @@ class Disownable(Protocol):
 
 
 class Connected(Protocol):
-    """What speaks to a server through a transport of asyncio."""
+    """Something that talks to a server through an asyncio transport."""
 
     @property
     def transport(self) -> Any: ...

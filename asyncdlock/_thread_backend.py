@@ -2,7 +2,7 @@
 
 A body that blocks the client's event loop keeps its lease: connections, sessions, the local queue and the
 watchdog belong to the other loop and go on. Only two things cross over: calls of the verbs, and the end of a
-lease. A renewal moves the deadline of a holding where it stands, one number, which the dead man's switch
+lease. A renewal moves the deadline of a holding in place; it is one number, which the dead man's switch
 looks at.
 """
 
@@ -30,7 +30,7 @@ _LONGEST_BLOCKED = 600.0  # seconds: a loop that is blocked for ever shall not b
 
 
 def place(backend: Backend, renew_in: str, max_hold: float | None) -> tuple[Backend, float | None]:
-    """The backend where it is to live, and the bound of a holding that goes with it.
+    """The backend, in the place where it is to live, and the `max_hold` that goes with it.
 
     :raises ValueError: there is no such place.
     """
@@ -92,7 +92,7 @@ class ThreadBackend:
     async def raise_fence(self, key: str, above: int) -> None:
         await self.thread.run(self.inner.raise_fence(key, above))
 
-    # Seen from outside
+    # Inspection
 
     @property
     def label(self) -> str:

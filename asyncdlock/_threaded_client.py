@@ -59,7 +59,7 @@ class ThreadedClient:
         return self._thread.call(coroutine, undo)
 
     def give_up(self, handle: Handle | None) -> None:
-        """Give back a lock that whoever was to get it will never see."""
+        """Give back a lock whose caller will never see it."""
         if handle is not None:
             self._thread.post(take_back, handle)
 
@@ -77,17 +77,17 @@ class ThreadedClient:
 
 
 class UpgradesOfThreads:
-    """What each thread holds beside others: to refuse the upgrade that could only wait for itself."""
+    """What each thread shares with others: to refuse an upgrade that could only wait for itself."""
 
     def __init__(self) -> None:
         self._of = threading.local()
 
     def note(self, handle: Handle) -> None:
-        """The current thread has come to hold this."""
+        """The current thread now holds this."""
         self._of.handles = [weakref.ref(held) for held in (*self._held(), handle)]
 
     def refuse(self, key: str) -> None:
-        """:raises LockError: the current thread holds `key` beside others, and now wants it for itself."""
+        """:raises LockError: the current thread shares `key` with others, and now wants it exclusively."""
         if any(handle.key == key for handle in self._held()):
             raise upgrade("thread", key)
 

@@ -50,10 +50,10 @@ class LockURL(NamedTuple):
         return cls(scheme.lower(), authority, slash + path, query, redact(url.partition("?")[0]))
 
     def addresses(self, default_port: int, default_host: str = "") -> list[Address]:
-        """The servers in the order in which they stand.
+        """The servers, in the order in which they are written.
 
-        Credentials stand before each host, or before the first one alone and then count for all.
-        `default_host` is meant when no host stands there at all.
+        Credentials may precede each host, or only the first one and then count for all. `default_host` is
+        used if there is no host at all.
 
         :raises ValueError: what is wrong, in one sentence.
         """
@@ -161,7 +161,7 @@ TLS_OPTIONS: dict[str, _options.Reader] = {
 
 
 def take_from_query(url: str, *names: str) -> tuple[str, dict[str, str]]:
-    """The URL without the options of these names, and what they said."""
+    """The URL without the options of these names, and the values of those options."""
     start, question, query = url.partition("?")
     parts = [(part, part.partition("=")[0]) for part in query.split("&")]
     if not question or not any(name in names for _, name in parts):

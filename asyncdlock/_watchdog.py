@@ -1,6 +1,6 @@
-"""Renews the leases of one client, many at a time; can only move a deadline after the server said yes.
+"""Renews the leases of one client, many at a time; moves a deadline only after the server has confirmed it.
 
-Held locks sit in a wheel of 10 ms buckets by the time at which they want attention. One timer
+Held locks sit in a wheel of 10 ms buckets, by the time at which they need attention. One timer
 serves the earliest bucket; all leases that are due then are renewed by one call of the backend in
 one task. Ten thousand held locks cost one timer and a handful of requests, not ten thousand tasks.
 """
@@ -59,7 +59,7 @@ class Watchdog:
     def __init__(self, backend: "Backend", metrics: "Metrics") -> None:
         self._backend = backend
         self._metrics = metrics
-        # By the hundredths of a second at which the holdings in it want attention.
+        # By the hundredths of a second at which the holdings in it need attention.
         self._buckets: dict[int, set[Holding]] = {}
         self._order: list[int] = []
         self._timer: asyncio.TimerHandle | None = None

@@ -10,11 +10,11 @@ from asyncdlock.types import Capabilities, Claim, Grant, LeaseState, LockInfo
 
 @runtime_checkable
 class Backend(Protocol):
-    """All that a backend implements. `docs/adding-a-backend.md` walks through one.
+    """Everything that a backend implements. `docs/adding-a-backend.md` walks through one.
 
     Every verb may be cancelled at any await. A cancelled, timed-out or failed `acquire` is always
-    followed by `release` of the same claim, which must undo whatever the claim left behind, also
-    when the request of that `acquire` is still in flight.
+    followed by `release` of the same claim, which must undo whatever the claim left behind, even
+    if the request of that `acquire` is still in flight.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it promises; less, perhaps, once it knows what stands between it and its server."""
+        """What it promises; perhaps less, once it knows what is between it and its server (a pooler)."""
         ...
 
     @property
@@ -64,10 +64,10 @@ class Backend(Protocol):
     async def release(self, claim: Claim) -> bool:
         """Give the lock back if the claim still owns it. Idempotent.
 
-        `True`: it was owned until now, and is given back. `False`: it was not owned. Also takes back a claim
-        that is waiting or half made.
+        `True`: it was owned until now, and has been given back. `False`: it was not owned. Also takes back a
+        claim that is still waiting or half made.
 
-        :raises BackendError: the server failed, or what became of the request cannot be known
+        :raises BackendError: the server failed, or there is no way to know what became of the request
             (`definite=False`); calling again is safe.
         """
         ...
@@ -82,10 +82,10 @@ class Backend(Protocol):
 
 
 class Inspectable(Protocol):
-    """What a backend with `capabilities.inspection` implements besides."""
+    """What a backend with `capabilities.inspection` implements in addition."""
 
     label: str
-    """What owners without a label of their own go by. Set before the first request."""
+    """The label of owners that have none of their own. Set before the first request."""
 
     async def inspect(self, key: str) -> LockInfo:
         """Who holds the lock and who waits for it.
@@ -98,7 +98,7 @@ class Inspectable(Protocol):
         """End the holder's lease, whoever it is, and let the next waiter go.
 
         The next fence is larger than all that were granted or reserved so far and, where fences can be
-        raised, than `above`. `False`: nobody held the lock, or its holder has let go by itself meanwhile.
+        raised, than `above`. `False`: nobody held the lock, or its holder has meanwhile released it.
 
         :raises BackendError: the server failed; calling again may end the lease of the next holder.
         """

@@ -4,8 +4,8 @@
     with locks.hold("account:42", timeout=5.0) as handle:
         store.put("account:42", body, fence=handle.fence)
 
-A thread cannot be cancelled. When a lease is lost the body goes on; `handle.check()` raises, and so does the
-exit.
+A thread cannot be cancelled. When a lease is lost the body goes on; `handle.check()` raises, and so does
+leaving the block.
 """
 
 import functools
@@ -134,7 +134,7 @@ class BlockingClient:
         """`with client.hold_all([a, b]) as handles:` runs the body while all locks are held.
 
         They are taken in the order of their names, within one `timeout`, and given back together, as in
-        asyncio. One that is lost while another is waited for is told when that wait ends.
+        asyncio. If one is lost while another is waited for, that is reported when the wait ends.
 
         :raises AcquireTimeout: they were not all granted within `timeout` seconds; `key` is the one missing.
         :raises LockLost: a lease was lost before or while the body ran.
@@ -162,8 +162,8 @@ class BlockingClient:
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """`@client.locked("account:{account_id}")`, as in asyncio, for plain functions.
 
-        :raises ValueError: when it decorates: the key names what is no parameter.
-        :raises TypeError: when it decorates: the function was made with `async def`.
+        :raises ValueError: when decorating: the key names something that is not a parameter.
+        :raises TypeError: when decorating: the function was made with `async def`.
         """
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -211,9 +211,9 @@ class BlockingClient:
         return self._inside.call(self._inside.client.force_release(key))
 
     def close(self) -> None:
-        """Give back what is held, close connections, end the thread. Whoever waits gets a `LockError`.
+        """Give back what is held, close connections, end the thread. Threads that wait get a `LockError`.
 
-        Left out, it happens when the interpreter exits.
+        If you do not call it, it happens when the interpreter exits.
         """
         self._inside.close()
 

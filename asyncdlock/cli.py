@@ -39,7 +39,7 @@ _EXIT_CODES = """\
 exit codes:
   0    done
   1    release: nobody held the lock
-  2    the arguments, the URL or the lock server are at fault; one sentence says how
+  2    something is wrong with the arguments, the URL or the lock server; one sentence says what
   70   a defect of this program
 
 and those of hold:
@@ -137,7 +137,7 @@ async def _release(locks: LockClient, args: argparse.Namespace) -> int:
 
 async def _hold(locks: LockClient, args: argparse.Namespace) -> int:
     if not args.command:
-        return _complain("what shall run under the lock? Write: asyncdlock hold KEY -- command …")
+        return _complain("what should run under the lock? Write: asyncdlock hold KEY -- command …")
     waiting = asyncio.current_task()
     assert waiting is not None
     with _child.Signals(waiting) as signals:
@@ -230,7 +230,7 @@ def _duration(parse: Callable[[str], float]) -> Callable[[str], float]:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """What is for us, and the command that shall run under the lock."""
+    """Our own arguments, and the command that is to run under the lock."""
     if "--" in words and "hold" in words[: words.index("--")]:
         at = words.index("--")
         return words[:at], words[at + 1 :]
@@ -242,17 +242,17 @@ def _examples(*commands: str) -> str:
 
 
 def _where() -> _Parser:
-    """What may stand before and after the command's name."""
+    """Options that may be given before or after the command's name."""
     where = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    where.add_argument("--url", help="the lock server, else ASYNCDLOCK_URL")
-    where.add_argument("--prefix", help="what stands before every key on the server")
+    where.add_argument("--url", help="the lock server (default: ASYNCDLOCK_URL)")
+    where.add_argument("--prefix", help="put before every key on the server")
     return where
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="asyncdlock",
-        description="Runs a command under a distributed lock, and shows and ends locks.",
+        description="Runs a command under a distributed lock, shows locks, and takes them away.",
         epilog=f"{_examples(*_EXAMPLES)}\n\n{_EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[_where()],
@@ -275,23 +275,23 @@ def _parser() -> argparse.ArgumentParser:
 
     ls = command("ls", _ls, "Lists the locks that are held or waited for.")
     inspect = command("inspect", _inspect, "Shows who holds a lock and who waits for it.")
-    release = command("release", _release, "Takes a lock away from its holder, with all later fences above.")
+    release = command("release", _release, "Takes a lock away from its holder; all later fences are higher.")
     hold = command(
         "hold",
         _hold,
-        "Runs a command while holding a lock; it sees ASYNCDLOCK_KEY and ASYNCDLOCK_FENCE.",
+        "Runs a command while holding a lock; the command sees ASYNCDLOCK_KEY and ASYNCDLOCK_FENCE.",
         "asyncdlock hold KEY [options] -- COMMAND [ARGUMENT ...]",
     )
     for shows in (ls, inspect):
         shows.add_argument("--json", action="store_true", help="print JSON")
     for one in (inspect, release, hold):
         one.add_argument("key", metavar="KEY")
-    release.add_argument("--force", action="store_true", help="must be given: the holder is not asked")
-    hold.add_argument("--label", help="what inspect shows of the holder, else host:pid")
+    release.add_argument("--force", action="store_true", help="required, because the holder is not asked")
+    hold.add_argument("--label", help="what inspect shows of the holder (default: host:pid)")
     for name, parse, default, text in (
-        ("--timeout", parse_duration, None, "how long to wait for the lock, else for ever: 500ms, 10s, 1m"),
-        ("--ttl", parse_positive_duration, 10.0, "how long the lock outlives us unless renewed, else 10s"),
-        ("--grace", parse_duration, 5.0, "from SIGTERM to SIGKILL when the lock is lost, else 5s"),
+        ("--timeout", parse_duration, None, "how long to wait: 500ms, 10s, 1m (default: for ever)"),
+        ("--ttl", parse_positive_duration, 10.0, "how long the lock outlives its holder (default: 10s)"),
+        ("--grace", parse_duration, 5.0, "from SIGTERM to SIGKILL when the lock is lost (default: 5s)"),
     ):
         hold.add_argument(name, metavar="D", type=_duration(parse), default=default, help=text)
     return parser

@@ -88,8 +88,8 @@ class LockClient(Kinds, Operating):
         """Wait for the lock and return a handle that holds it.
 
         With `renew` the lease is extended in the background until it is released or lost, or until
-        `max_hold` seconds have passed. With `shared` others may hold it at the same time who asked for that,
-        too: many readers or one writer, in the order of arrival. `inspect` shows `label`. A wait that is
+        `max_hold` seconds have passed. With `shared` the lock may be held together with others that asked
+        for the same: many readers or one writer, in order of arrival. `inspect` shows `label`. A wait that is
         cancelled or times out leaves nothing behind.
 
         :raises AcquireTimeout: not granted within `timeout` seconds.
@@ -109,7 +109,7 @@ class LockClient(Kinds, Operating):
         task = callers.current()
         asked = task.cancelling()
         if asked and getattr(task, "_must_cancel", False):
-            # A backend that does not have to wait would let the task hold a lock, cancelled as it is.
+            # Without a wait the cancellation would come only once the task holds the lock.
             await asyncio.sleep(0)
         metrics, grants = self._metrics, self._grants
         metrics.attempts += 1
@@ -175,7 +175,7 @@ class LockClient(Kinds, Operating):
         return await self._attempt(self._backend.try_acquire, claim, renew, max_hold)
 
     async def _attempt(self, verb: Verb, claim: Claim, renew: bool, max_hold: float | None) -> Handle | None:
-        """What `verb` makes of `claim`; cancelled or failed, the claim is given back in the background."""
+        """Run `verb` for `claim`; if it is cancelled or fails, the claim is given back in the background."""
         callers = self._callers
         task = callers.current()
         asked = task.cancelling()
@@ -209,11 +209,11 @@ class LockClient(Kinds, Operating):
         """`async with client.hold(key) as handle:` runs the body while the lock is held.
 
         When the lease is lost the body is cancelled and `LockLost` comes out. The caller's own
-        cancellation and timeouts pass through as they are. A release that fails on the way out is tried on in
-        the background, and not raised: by the clock the lease outlived the body.
+        cancellation and timeouts pass through as they are. A release that fails on the way out is retried in
+        the background, and not raised if by the clock the lease outlived the body.
 
         :raises LockLost: the lease was lost while the body ran, or the release found it lost.
-        :raises LockError: the object that this returns is in use already.
+        :raises LockError: the object that this returns is already in use.
         :raises AcquireTimeout, InvalidKey, ValueError, QueueFull, BackendError: as `acquire` does.
         """
         acquire = readers(self).acquire if shared else self.acquire
@@ -223,8 +223,8 @@ class LockClient(Kinds, Operating):
     async def aclose(self) -> None:
         """Give back what is held, finish clean-up in the background, close connections.
 
-        Whoever waits in `acquire` gets a `LockError`. When cancelled, closing goes on in the background. In a
-        child of the process that the client belongs to, nothing happens.
+        Callers that wait in `acquire` get a `LockError`. If cancelled, closing goes on in the background. In
+        a forked child of the process that the client belongs to, nothing happens.
 
         :raises LockError: the client belongs to another event loop.
         """
@@ -255,7 +255,7 @@ class LockClient(Kinds, Operating):
             self._valid_timeout = timeout
         if self._prefix:
             key = self._named(key)
-        # Most keys are plain; the rest is looked at more closely.
+        # Most keys are plain; only the rest needs a closer look.
         if type(key) is not str or not key.isascii() or not 0 < len(key) <= MAX_KEY_BYTES or "\0" in key:
             key = check_key(key)
         if ttl != self._valid_ttl or ttl is True:

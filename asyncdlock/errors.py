@@ -6,7 +6,7 @@ from collections.abc import Sequence
 class LockError(Exception):
     """Root of everything that asyncdlock raises on purpose.
 
-    `key`, `owner` and `fence` tell which lock and which attempt it is about, as far as they are known.
+    `key`, `owner` and `fence` say which lock and which attempt the error is about, as far as they are known.
     """
 
     key: str | None

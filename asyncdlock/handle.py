@@ -12,10 +12,10 @@ class Handle:
     """A lock that was granted. Attach `fence` to every write that the lock protects.
 
     `held`, `remaining` and `check` look at the local clock only. Validity counts from before the
-    winning request was sent, less an allowance for clock drift, so they err on the safe side;
-    they cannot see a pause that comes after they returned. Only the resource can.
+    winning request was sent, less an allowance for clock drift, so they err on the safe side.
+    They cannot see a pause that comes after they have returned; against that only the resource helps.
 
-    A handle that is dropped without a release warns with `ResourceWarning`; its lease is renewed no longer.
+    A handle that is dropped without a release causes a `ResourceWarning`; its lease is no longer renewed.
     """
 
     __slots__ = ("__weakref__", "_holding")
@@ -25,13 +25,13 @@ class Handle:
 
     def __del__(self) -> None:
         holding = self._holding
-        # One that was not to be renewed was meant to run out by itself.
+        # Without renewal the lease was meant to run out by itself.
         if holding.state is HELD and holding.renew_until > time.monotonic():
             holding.abandon()
 
     @property
     def key(self) -> str:
-        """As it was asked for, without the client's prefix."""
+        """The lock's name as the caller gave it, without the client's prefix."""
         return self._holding.key
 
     @property
@@ -43,8 +43,8 @@ class Handle:
     def fence(self) -> int:
         """The fencing token: larger than that of every earlier grant of this key.
 
-        Of holders at the same time (`shared`) each has its own; all lie above every writer before and below
-        every writer after them.
+        Those who hold a key together (`shared`) have a fence each, above that of every writer before them and
+        below that of every writer after them.
         """
         return self._holding.grant.fence
 
@@ -127,9 +127,9 @@ class Handle:
     async def release(self) -> bool:
         """Give the lock back. `True` when it was still owned.
 
-        A lock no longer owned is left alone: `False`, and `asyncdlock_release_by_non_owner_total`
-        counts it. Safe to call twice, also at the same time (one of the calls gets the `True`), and
-        again after an error. When cancelled, the release goes on in the background.
+        A lock that is no longer owned is left alone: the result is `False`, and
+        `asyncdlock_release_by_non_owner_total` counts it. Safe to call twice, even at the same time (one of
+        the calls gets the `True`), and again after an error. If cancelled, it goes on in the background.
 
         :raises BackendError: the server failed; the lock ends with its TTL unless this is retried.
         :raises LockError: its client belongs to another event loop or process.

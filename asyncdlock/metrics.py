@@ -154,7 +154,7 @@ _known: WeakKeyDictionary[CollectorRegistry, dict[str, Metrics]] = WeakKeyDictio
 
 
 def metrics_of(backend: str, where: bool | CollectorRegistry = True) -> Metrics:
-    """The counts that all clients of `backend` share which show them in the same registry.
+    """The counts shared by all clients of `backend` that show them in the same registry.
 
     `True` is the default registry. Nothing is registered before the first client wants it, and with `False`
     the counts are this client's alone and shown nowhere.

@@ -1,4 +1,4 @@
-"""Fixtures for users' own tests: locks in memory, a way to lose one, and nobody left holding anything.
+"""Fixtures for users' own tests: locks in memory, a way to lose one, and a check that none is still held.
 
 Works with pytest-asyncio, and with anyio's plugin on asyncio.
 """

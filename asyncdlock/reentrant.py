@@ -29,13 +29,13 @@ class _Inside:
 
 
 class ReentrantLock:
-    """`async with lock as handle:`, also where the same task is inside already.
+    """`async with lock as handle:`, even if the same task is already inside.
 
     The first entry of a task is `LockClient.hold`, and so is its exit. Entries inside it are local: no
     request, the same handle, the same fence. One holding has one token, however deep it is. They do
     not extend the lease either; only a renewal that the server confirmed does.
 
-    The holding belongs to a *task*. Another task waits its turn, also a child of the holder: it may
+    The lock is held by a *task*. Any other task waits its turn, even a child of the holder: it may
     outlive the block that it was started in, and would go on believing itself inside. A holder that
     waits for such a child waits for itself, so give `timeout`, or pass the child the handle. Before
     Python 3.12 `asyncio.wait_for` runs a coroutine in such a child; `asyncio.timeout` does not.

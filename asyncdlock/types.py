@@ -50,15 +50,15 @@ class Claim(NamedTuple):
 
 
 class SharedClaim(Claim):
-    """An attempt to hold a key beside others: as a reader, or with a permit of a semaphore.
+    """An attempt to hold a key together with others: as a reader, or with a permit of a semaphore.
 
-    Made of the same three fields, so that whatever takes a claim apart takes this one too; a type of its own,
-    so that a plain lock pays one comparison for its existence. Only a backend whose capabilities say
-    `shared` or `semaphore` gets one.
+    It has the same three fields, so that code which unpacks a claim also works with this one, and a type of
+    its own, so that it costs a plain lock only one comparison. Only a backend whose capabilities say `shared`
+    or `semaphore` gets one.
     """
 
     permits: int
-    """How many may hold the key at once; 0: a reader, of whom there may be any number."""
+    """How many may hold the key at once; 0 for a reader, of which there may be any number."""
 
     def __new__(cls, key: str, owner: str, ttl: float, permits: int = 0) -> "SharedClaim":
         """The three fields of every claim, and how many may hold the key at once."""
@@ -86,8 +86,8 @@ class Grant(NamedTuple):
     """Further fences `fence+1 … fence+reserved` belong to this grant, for local hand-off."""
 
 
-# For the hot path, where they take a third of the time: `Claim(…)` and `Grant(…)` go through a function in
-# Python that sorts out their arguments.
+# For the hot path, in a third of the time: `Claim(…)` and `Grant(…)` go through a Python function that sorts
+# out their arguments.
 new_claim: Callable[[tuple[str, str, float]], Claim] = partial(tuple.__new__, Claim)
 new_grant: Callable[[tuple[Claim, int, float, int]], Grant] = partial(tuple.__new__, Grant)
 
@@ -106,16 +106,16 @@ class NamedOwner(str):
 
 
 def label_of(owner: str) -> str | None:
-    """The label that was chosen for this owner; `None`: it goes by its client's."""
+    """The label that was chosen for this owner; `None` if its client's label applies."""
     return owner.label if type(owner) is NamedOwner else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiter:
-    """One who waits for a lock, as `LockClient.inspect` found it."""
+    """A waiter for a lock, as `LockClient.inspect` found it."""
 
     owner: str | None
-    """`None`: another program's, which gives its waiters no name."""
+    """`None` for a waiter of another program, which gives its waiters no name."""
     label: str | None
 
 
@@ -126,9 +126,9 @@ class LockInfo:
     key: str
     held: bool
     owner: str | None = None
-    """Of the holder. Tasks that pass a lock on within their process are known to the server by the first."""
+    """Of the holder. The server knows tasks that pass a lock on within their process by the first of them."""
     label: str | None = None
-    """What the holder calls itself: `host:pid` unless it chose another."""
+    """What the holder calls itself: `host:pid` unless it chose another label."""
     since: float | None = None
     """When it was granted, in seconds since the epoch."""
     lease_left: float | None = None
@@ -136,7 +136,7 @@ class LockInfo:
     fence: int | None = None
     """Of the grant; tasks that pass a lock on within their process use the next ones, up to `last_fence`."""
     last_fence: int | None = None
-    """The highest that the holder's process may use: every later grant of the server is above it."""
+    """The highest fence that the holder's process may use: every later grant of the server is above it."""
     beside: tuple[Waiter, ...] = ()
     """Who else holds it at the same time: readers, or the holders of a semaphore's permits."""
     waiters: tuple[Waiter, ...] = ()
@@ -144,7 +144,7 @@ class LockInfo:
 
 
 def holding_together(permits: Sequence[int | None]) -> int:
-    """How many at the head of a queue hold it; each wants it alone (`None`) or as one of so many (0: any)."""
+    """How many at the head of a queue hold it; each asked for it alone (`None`) or as one of N (0: any)."""
     if not permits or permits[0] is None:
         return min(1, len(permits))
     for index, most in enumerate(permits):
@@ -159,7 +159,7 @@ class LeaseState(enum.Enum):
     RENEWED = "renewed"
     LOST = "lost"
     UNKNOWN = "unknown"
-    """No answer in time: the lease may live or not, so nothing may be extended."""
+    """No answer in time: the lease may still exist or not, so nothing may be extended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ class Capabilities:
     ttl_step: float = 0.0
     """`ttl` must be a multiple of this, in seconds; 0 takes any."""
     fence_floor: bool = False
-    """`LockClient.raise_fence` can lift the counter above what a resource has seen."""
+    """`LockClient.raise_fence` can raise the counter above what a resource has seen."""
     shared: bool = False
     """Many readers or one writer: `acquire(key, shared=True)`."""
     semaphore: bool = False

@@ -12,7 +12,7 @@ import asyncdlock
 
 settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["127.0.0.1"], SECRET_KEY=os.urandom(16).hex())
 django.setup()
-# A server that forks after it has loaded this module may: the client starts anew in each child.
+# A server may fork after it has loaded this module: the client starts anew in each child.
 locks = asyncdlock.blocking.connect(os.environ.get("LOCK_URL", "memory://"))
 
 

@@ -1,4 +1,4 @@
-"""A comparison in one's own transaction on etcd: `python examples/guard_etcd.py URL`."""
+"""A comparison in your own transaction on etcd: `python examples/guard_etcd.py URL`."""
 
 import asyncio
 import sys

@@ -12,7 +12,7 @@ from asyncdlock.fencing.postgres import MIGRATION, guard
 
 async def withdraw(connection: asyncpg.Connection, amount: int, fence: int) -> None:
     async with connection.transaction():
-        await guard(connection, "account:42", fence)  # first: whoever is newer waits until we have committed
+        await guard(connection, "account:42", fence)  # first: a newer holder waits until we have committed
         await connection.execute("UPDATE account SET balance = balance - $1 WHERE id = 42", amount)
 
 

@@ -16,7 +16,7 @@ async def main(url: str) -> None:
         slow = await locks.acquire("cart:7", ttl=0.5, renew=False)
         before = await store.get(
             "value:cart:7", fence=slow.fence
-        )  # a read that is to be written back carries it
+        )  # a read that leads to a write carries the fence
         print("the slow worker reads", before.body, "and falls asleep; its lease ends")
         async with locks.hold("cart:7") as quick:
             await store.put("value:cart:7", b"two apples", fence=quick.fence)

@@ -6,7 +6,7 @@ import sys
 import asyncdlock
 
 URL = sys.argv[1] if len(sys.argv) > 1 else "memory://"
-locks = asyncdlock.connect(URL)  # sends nothing yet: it may stand at the top of a module
+locks = asyncdlock.connect(URL)  # sends nothing yet, so it can be at the top of a module
 
 
 @locks.locked("account:{account_id}", timeout=30.0)

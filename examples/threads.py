@@ -22,4 +22,4 @@ with ThreadPoolExecutor(4) as pool:
     for worker in [pool.submit(count) for _ in range(4)]:
         worker.result()
 print(f"4 threads counted to {counter[0]}")
-# What is held is given back, and the thread ended, when the interpreter exits.
+# When the interpreter exits, locks that are still held are given back and the thread ends.

@@ -1,4 +1,4 @@
-"""Two locks at once, in an order that nobody has to think of: `python examples/transfer.py [URL]`."""
+"""Two locks at once, in an order that nobody has to think about: `python examples/transfer.py [URL]`."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ async def transfer(locks: asyncdlock.LockClient, source: str, target: str, amoun
 
 async def main() -> None:
     async with asyncdlock.connect(URL) as locks:
-        # The two name the same accounts the other way round, and do not wait for each other for ever.
+        # The two name the accounts in opposite orders, and still do not wait for each other for ever.
         await asyncio.gather(
             transfer(locks, "account:1", "account:2", 30), transfer(locks, "account:2", "account:1", 10)
         )

@@ -33,7 +33,7 @@ class RunConfig:
     rate: float = 500.0
     duration: float = 15.0
     warmup: float = 0.0
-    """For so long before `duration` arrivals come, are served and judged, and count in no figure."""
+    """A time before `duration` in which arrivals come, are served and judged, but count in no figure."""
     stages: tuple[str, ...] = ()
     """`RATE/DURATION` of steps that follow each other; rate and duration are then those of the whole."""
     arrivals: str = "constant"

@@ -1,4 +1,4 @@
-"""A fixture for users' own suites: `lock_harness` sets a lock under contention and fails on a violation.
+"""A fixture for users' own suites: `lock_harness` puts a lock under contention and fails on a violation.
 
 Loaded by pytest wherever the package is installed, so it imports nothing of the harness until it is used.
 """

@@ -26,7 +26,7 @@ from asyncdlock.types import (
 
 
 class _Lock:
-    """One key: who holds it until when, alone or beside others, who waits, and the fence counter."""
+    """One key: who holds it until when, alone or with others, who waits, and the fence counter."""
 
     __slots__ = ("expires_at", "fence", "granted", "label", "owner", "sharers", "timer", "waiters")
 
@@ -36,7 +36,7 @@ class _Lock:
         self.granted: Grant | None = None
         self.expires_at = 0.0
         self.sharers: dict[str, float] = {}
-        """Who holds it beside others, and until when."""
+        """Who holds it together with others, and until when."""
         self.fence = 0
         self.timer: asyncio.TimerHandle | None = None
         self.waiters: OrderedDict[str, tuple[Claim, int, asyncio.Future[Grant], str]] = OrderedDict()

@@ -18,8 +18,8 @@ _VERSION = re.compile(r'(?:W/)?"([0-9]{1,19})"', re.ASCII)  # a proxy that compr
 class ResourceError(LockError):
     """The resource answered neither yes nor stale, or it was not the resource that answered.
 
-    `definite` tells whether the write certainly did not happen: so after a refusal (a `status` of 400 to
-    499), not after a failure, a redirect, or an answer that no fenced resource gives.
+    `definite` tells whether the write certainly did not happen: true after a refusal (a `status` of 400 to
+    499), but not after a failure, a redirect, or an answer that no fenced resource gives.
     """
 
     def __init__(self, message: str, *, status: int) -> None:
@@ -69,7 +69,7 @@ def unsigned(key: str, fence: int) -> str:
 
 
 def path_of(key: str) -> str:
-    """The path of a key, with nothing in it that anybody would walk: also `..` is a key.
+    """The path of a key, with nothing in it that is resolved on the way: even `..` is a key.
 
     :raises InvalidKey: it is not text.
     """

@@ -1,7 +1,7 @@
 """aiohttp middleware: `web.Application(middlewares=[fenced(marks)])` protects the handlers that write.
 
 A handler returns its response, and it leaves once the mark, and whatever the handler wrote through the
-connection of `PostgresMarks`, is committed. If the response is an error (400 or more), both are rolled back.
+connection of `PostgresMarks`, is committed. With those, a response of 400 or more rolls both back.
 A handler that streams its response itself has answered before that: do not stream from a fenced handler.
 """
 

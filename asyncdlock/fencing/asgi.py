@@ -5,7 +5,7 @@ app.add_middleware(FencedEndpoints, marks=MemoryMarks())
 ```
 
 The answer is held back until the mark, and whatever the endpoint wrote through the connection of
-`PostgresMarks`, is committed. If the answer is an error (400 or more), both are rolled back.
+`PostgresMarks`, is committed. With those, an answer of 400 or more rolls both back.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping

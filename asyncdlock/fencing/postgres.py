@@ -89,7 +89,7 @@ def protection(table: str, lock: str | None = None) -> str:
 
     `lock` is an SQL expression over the columns of a row, such as `'account:' || id`: the key of the lock
     that the row belongs to. Without one, any lock will do, and a transaction can be guarded by one lock only.
-    A partition that is added later needs it again, else it can be truncated by itself.
+    Run it again after adding a partition; otherwise that partition can be truncated on its own.
     """
     target = _table(table).format()
     literal = target.replace("'", "''")
@@ -118,7 +118,7 @@ async def _run(driver: "_Driver", key: str, fence: int, statement: str, values: 
 
 
 def refusal(error: BaseException, key: str, fence: int) -> LockError | None:
-    """What a driver's error says about fences, if it does: a trigger refuses the caller's own statement.
+    """What a driver's error says about fences, if anything: a trigger refuses the caller's own statement.
 
     ```python
     except asyncpg.PostgresError as error:
@@ -152,7 +152,7 @@ def _table(name: str) -> str:
     return ".".join(map(_quoted, name.split(".")))
 
 
-NO_TRANSACTION = "guard() belongs into a transaction: without one it would be over before the write"
+NO_TRANSACTION = "guard() belongs in a transaction: without one it would end before the write"
 _NOT_THERE = (
     "the database has no asyncdlock_guard(), or it is not on the search path: "
     "python -m asyncdlock.fencing.postgres | psql"

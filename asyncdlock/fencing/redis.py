@@ -60,8 +60,8 @@ class FencedRedis:
         A holder that writes more than once numbers its writes upwards with `seq`.
 
         :raises StaleFence: the lock has passed on; nothing was stored.
-        :raises UnknownOutcome: the lock has passed on, and so much was written during this call that nobody
-            can know whether the client has sent this twice and the first one was stored.
+        :raises UnknownOutcome: the lock has passed on, and so much was written during this call that there
+            is no way to tell whether the client sent this twice and the first one was stored.
         :raises LockError: this holder has written with that `seq`, or a higher one, before.
         :raises ValueError: not a fence.
         """

@@ -92,9 +92,9 @@ class FencedS3:
     async def get(self, key: str, *, fence: int | None = None) -> FencedObject:
         """The object. With a `fence`, a holder that was displaced by a *write* is told so.
 
-        S3 cannot note a read: an older holder may still write between this read and the write that is based
-        on it, and its update would be lost. Where that must not happen, write first, if only a marker under
-        your fence, and read then.
+        S3 cannot take note of a read: an older holder may still write between this read and the write that is
+        based on it, and its update would be lost. Where that must not happen, first write something under
+        your fence, if only a marker, and then read.
 
         :raises StaleFence: a later holder has written.
         """

@@ -1,1 +1,1 @@
-"""Kinds of lock beside the plain one, each on top of the same verbs."""
+"""Kinds of lock other than the plain one, each on top of the same verbs."""

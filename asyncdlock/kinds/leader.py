@@ -1,8 +1,8 @@
 """lead(): one leader at a time, for as long as it lives; term after term.
 
-A term is a lock that is held for long, and its number is the fence. The iteration waits to be elected, the
-block runs the body and swallows the loss of the term, which is no error here but the reason to campaign
-again.
+A term is a lock that is held for a long time, and its number is the fence. The iteration waits to be elected;
+the block runs the body and swallows the loss of the term, which is not an error here but the reason to
+campaign again.
 """
 
 import asyncio
@@ -68,6 +68,6 @@ class Terms:
             try:
                 return await self._client.acquire(self._key, ttl=self._ttl, max_hold=self._max_hold)
             except (BackendUnavailable, QuorumError) as error:
-                # Whoever leads has lost its term as well: go on until the servers are back.
+                # Whoever leads loses its term as well: go on until the servers are back.
                 _log.warning("campaigning for %r goes on: %s", self._key, error)
                 await asyncio.sleep(next(delays))

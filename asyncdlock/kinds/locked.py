@@ -21,7 +21,7 @@ class KeyTemplate:
     """The name of a lock, with the parameters of a function in braces."""
 
     def __init__(self, template: str, function: Callable[..., Any]) -> None:
-        """:raises ValueError: the template names what is no parameter, or cannot be read."""
+        """:raises ValueError: the template names something that is not a parameter, or cannot be read."""
         self._template = template
         signature = inspect.signature(function)
         parameters = dict(signature.parameters)

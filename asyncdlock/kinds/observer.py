@@ -1,7 +1,7 @@
 """observe(): who leads, for those who do not stand for election themselves.
 
-No server tells a change of holder to those who do not wait for the lock, so an observer looks again and
-again, at most once in an interval that its caller chooses.
+No server reports a change of holder to clients that do not wait for the lock, so an observer polls, at most
+once per interval, which its caller chooses.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Leader:
 
     owner: str | None
     label: str | None
-    """What the leader calls itself: `host:pid` unless it chose another."""
+    """What the leader calls itself: `host:pid` unless it chose another label."""
     term: int | None
     """The fence of its term."""
 
@@ -48,7 +48,7 @@ class Leaders:
         return self
 
     async def __anext__(self) -> Leader | None:
-        """The first time who leads now, then who does once that has changed.
+        """Who leads: the first time now, after that as soon as it has changed.
 
         :raises StopAsyncIteration: the client was closed.
         :raises LockError, InvalidKey, BackendError: as `inspect`.
@@ -98,7 +98,7 @@ class Leaders:
         known = self._leader
         if known is None or known.owner != leader.owner:
             return leader
-        # A quorum that answers with other nodes than before may have forgotten what it said.
+        # Another majority of the quorum than before may know less than that one did.
         return replace(
             leader,
             label=known.label if leader.label is None else leader.label,

@@ -45,7 +45,7 @@ _LONGEST_SLEEP = 60.0  # seconds: the wall clock may be set meanwhile
 
 
 class Tick(Turn):
-    """A tick that this replica is to run: `async with tick:` around the job."""
+    """A tick for this replica to run: put `async with tick:` around the job."""
 
     __slots__ = ("at", "missed", "previous")
 
@@ -60,7 +60,7 @@ class Tick(Turn):
         self.previous = None if previous is None else _moment(previous)
         """The last tick before this one that any replica began; `None` if there was none."""
         self.missed = missed
-        """How many ticks between the two nobody began."""
+        """How many ticks between the two were begun by nobody."""
 
 
 class Ticks:
@@ -151,7 +151,7 @@ async def begin(
 ) -> Tick | None:
     """Begin the tick that is due `at`; `None` when it, or a later one, was begun before.
 
-    Cancelled or failed after the counter was lifted, the tick counts as begun.
+    If this is cancelled or fails after the counter was raised, the tick counts as begun.
     """
     handle = await client.acquire("once:" + check_key(job), ttl=ttl, timeout=timeout, max_hold=max_hold)
     mark = round(at * 1000) * _GRANTS_PER_MS
@@ -191,7 +191,7 @@ def _begun_before(fence: int, at: float, every: float) -> float | None:
 
 
 async def _remember(client: "LockClient", handle: Handle, mark: int) -> None:
-    """Lift the counter while the lease lasts: nobody else can have decided to run the tick meanwhile.
+    """Raise the counter while the lease lasts: nobody else can have decided to run the tick meanwhile.
 
     :raises LockLost: the lease ended before the server confirmed it.
     """
@@ -222,7 +222,7 @@ def check_can(client: "LockClient") -> None:
 def seconds_of(tick: datetime | float) -> float:
     """Seconds since the epoch.
 
-    :raises ValueError: it names no time, or not the same one everywhere.
+    :raises ValueError: it is not a time, or not the same one everywhere.
     """
     if isinstance(tick, datetime):
         if tick.tzinfo is None:

@@ -17,9 +17,9 @@ MOST_PERMITS = 1_000_000
 class Semaphore:
     """What `LockClient.semaphore` returns: `acquire`, `try_acquire` and `hold`, each for one permit.
 
-    Permits are leased like locks. One whose holder died comes back after its TTL; whoever waits is served in
-    the order of arrival. `permits` is the number that this object goes by: it gets a permit when fewer than
-    so many are held. Others may go by another number; docs/kinds.md tells what that means.
+    Permits are leased like locks. If a holder dies, its permit comes back after its TTL. Waiters are served
+    in order of arrival. `permits` is the number that this object goes by: it gets a permit when fewer than
+    that are held. Others may go by a different number; docs/kinds.md says what that means.
     """
 
     __slots__ = ("_holders", "key", "permits")
@@ -77,10 +77,10 @@ class Semaphore:
     ) -> Hold:
         """`async with semaphore.hold() as handle:` runs the body while a permit is held.
 
-        It is to a permit what `LockClient.hold` is to a lock.
+        What `LockClient.hold` is to a lock, this is to a permit.
 
         :raises LockLost: the permit's lease was lost while the body ran, or the release found it lost.
-        :raises LockError: the object that this returns is in use already.
+        :raises LockError: the object that this returns is already in use.
         :raises AcquireTimeout, ValueError, QueueFull, BackendError: as `LockClient.acquire`.
         """
         wait = partial(self.acquire, ttl=ttl, timeout=timeout, renew=renew, max_hold=max_hold, label=label)

@@ -1,7 +1,7 @@
 """hold_all(): several locks at once, all of them or none.
 
 Every user takes them in the order of their names, so that no two users can wait for each other. Each lock has
-a dead man's switch of its own; whichever is lost ends the body, and also the wait for the rest.
+a dead man's switch of its own; losing any of them ends the body, and also the wait for the rest.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ def in_order(keys: Iterable[str]) -> list[str]:
     """The keys as all users take them: sorted, each once.
 
     :raises InvalidKey: one of them cannot be the name of a lock.
-    :raises ValueError: it is a single text, or there are none.
+    :raises ValueError: it is a single string, or there are none.
     """
     if isinstance(keys, str):
-        raise ValueError(f"hold_all takes several keys, not the one text {keys!r}: put it into a list")
+        raise ValueError(f"hold_all takes several keys, not the single string {keys!r}: put it into a list")
     asked = [check_key(key) for key in keys]
     if not asked:
         raise ValueError("hold_all needs at least one key: without a lock nothing is protected")
@@ -52,7 +52,7 @@ async def hold_all(
 async def acquire_all(
     client: "LockClient", keys: list[str], *, ttl: float, timeout: float | None, max_hold: float | None
 ) -> dict[str, Handle]:
-    """The same locks for a body that no cancellation reaches: whoever asks gives them back."""
+    """The same locks for a body that cannot be cancelled: the caller gives them back."""
 
     async def take(key: str, left: float | None) -> Handle:
         return await client.acquire(key, ttl=ttl, timeout=left, max_hold=max_hold)
@@ -94,6 +94,6 @@ async def _one_by_one(
 
 
 async def _give_back_together(handles: tuple[Handle, ...]) -> None:
-    """In one round trip. Whatever fails here, the exit of each hold deals with."""
+    """In one round trip. The exit of each hold deals with whatever fails here."""
     held = [handle for handle in handles if handle.held]
     await asyncio.gather(*(give_back(handle) for handle in held), return_exceptions=True)

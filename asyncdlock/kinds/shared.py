@@ -1,4 +1,4 @@
-"""Holding a key beside others: what shared locks and semaphores have in common."""
+"""Holding a key together with others: what shared locks and semaphores have in common."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 _Task = asyncio.Task[object]
 
-_KEYS_KEPT = 64  # of one task, before those are dropped that it does not hold any more
+_KEYS_KEPT = 64  # of one task, before those that it no longer holds are dropped
 
 
 def unavailable(client: "LockClient", what: str) -> LockError:
-    """What those are told whose backend lets nobody hold a lock beside others."""
+    """The error for a backend on which nobody can hold a lock together with others."""
     return LockError(f"{client._backend.name} has no {what}; redis-queue, etcd, zookeeper and postgres do")
 
 
 def upgrade(who: str, key: str) -> LockError:
-    """What those are told who hold `key` beside others, and want it for themselves."""
+    """The error for a caller that holds `key` together with others, and asks for it exclusively."""
     return LockError(
         f"this {who} holds {key!r} beside others, and would wait for itself: a shared lock cannot be "
         "upgraded; release it first, and read again what it protects",
@@ -40,9 +40,9 @@ def readers(client: "LockClient") -> "SharedHolders":
 
 
 class SharedHolders:
-    """`acquire` and `try_acquire` of a client, for those who hold a key beside others.
+    """`acquire` and `try_acquire` of a client, for those who hold a key together with others.
 
-    `permits`: how many may hold it at once; 0: any number, who are readers.
+    `permits`: how many may hold it at once; 0: any number, as readers.
     """
 
     __slots__ = ("_client", "_permits")
@@ -106,17 +106,17 @@ class SharedHolders:
 
 
 class Upgrades:
-    """Which task took which key beside others: to refuse the upgrade that could only wait for itself."""
+    """Which task shares which key with others: to refuse an upgrade that could only wait for itself."""
 
     __slots__ = ("_holdings", "possible")
 
     def __init__(self) -> None:
         self._holdings: WeakKeyDictionary[_Task, dict[str, list[Holding]]] = WeakKeyDictionary()
         self.possible: bool = False
-        """Whether anything was ever held beside others."""
+        """Whether anything was ever held together with others."""
 
     def note(self, holding: Holding) -> None:
-        """The current task has come to hold this."""
+        """The current task now holds this."""
         self.possible = True
         task = asyncio.current_task()
         assert task is not None
@@ -128,7 +128,7 @@ class Upgrades:
         keys[key] = [*_held(keys.get(key, [])), holding]
 
     def refuse(self, name: str, prefix: str) -> None:
-        """:raises LockError: the current task holds a lock beside others, and now wants it for itself."""
+        """:raises LockError: the current task shares the lock with others, and now wants it exclusively."""
         task = asyncio.current_task()
         assert task is not None
         if _held(self._holdings.get(task, {}).get(name, [])):

@@ -18,7 +18,7 @@ class Turn:
 
     @property
     def key(self) -> str:
-        """As it was asked for, without the client's prefix."""
+        """The lock's name as the caller gave it, without the client's prefix."""
         return self._handle.key
 
     @property

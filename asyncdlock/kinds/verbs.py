@@ -48,7 +48,7 @@ class Kinds:
         They are taken in the order of their names, each once, within one `timeout`, and given back together:
         users of `hold_all` never wait for each other in a circle. `handles` has the handle of each key. When
         any lease is lost the body is cancelled and `LockLost` names the key; a failed or cancelled wait
-        leaves none.
+        leaves no lock behind.
 
         :raises AcquireTimeout: they were not all granted within `timeout` seconds; `key` is the one missing.
         :raises LockLost: a lease was lost while the body ran, or while another lock was waited for.
@@ -60,22 +60,22 @@ class Kinds:
     def lead(self, key: str, *, ttl: float = 10.0, max_hold: float | None = None) -> Terms:
         """`async for term in client.lead(key): async with term:` runs the body whenever this process leads.
 
-        The iteration waits to be elected. A term that is lost cancels its body, and the next campaign begins;
-        so does one whose body ends, which resigns. `break` inside the block resigns for good. Servers that
-        cannot be reached are waited for.
+        The iteration waits to be elected. If a term is lost, its body is cancelled and the next campaign
+        begins. A body that ends resigns, and the next campaign begins as well; `break` inside the block
+        resigns for good. If servers cannot be reached, it waits for them.
 
         :raises InvalidKey, ValueError, QueueFull, BackendError, LockError: as `acquire` does, when iterated.
         """
         return Terms(_client(self), key, ttl=ttl, max_hold=max_hold)
 
     def observe(self, key: str, *, every: float = 1.0) -> Leaders:
-        """`async for leader in client.observe(key)` tells who leads, at once and whenever that changes.
+        """`async for leader in client.observe(key)` says who leads, at once and whenever that changes.
 
         `None`: nobody leads. The server is asked every `every` seconds, so a leader that was followed by
-        another within that time may be passed over; the present one never is. Servers that cannot be reached
-        are waited for. The iteration ends when the client is closed.
+        another within that time may be missed; the present one never is. If servers cannot be reached, it
+        waits for them. The iteration ends when the client is closed.
 
-        :raises ValueError: `every` is no positive number of seconds.
+        :raises ValueError: `every` is not a positive number of seconds.
         :raises LockError: when iterated: this backend cannot tell (`capabilities.inspection`).
         :raises InvalidKey, BackendError: when iterated, as `inspect` does.
         """
@@ -86,11 +86,11 @@ class Kinds:
     ) -> Ticks:
         """`async for tick in client.once(job, every="1h"): async with tick:` runs a job once a tick.
 
-        Of all replicas that iterate, one gets each tick, also when their clocks differ; the others go on to
-        the next one. Ticks are multiples of `every` since 1970 in UTC, those that come due while it is
-        iterated. `tick.missed` says how many before it nobody began.
+        Of all replicas that iterate, exactly one gets each tick, even if their clocks differ; the others go
+        on to the next one. Ticks are the multiples of `every` since 1970 in UTC that come due during the
+        iteration. `tick.missed` says how many before it were begun by nobody.
 
-        :raises ValueError: `every` is no duration ("500ms", "1d", or a number of seconds) of 0.1 s or more.
+        :raises ValueError: `every` is not a duration ("500ms", "1d", a number of seconds) of 0.1 s or more.
         :raises LockError: this backend cannot remember a tick (see `capabilities.once`).
         """
         return Ticks(_client(self), job, every=every, ttl=ttl, max_hold=max_hold)
@@ -106,11 +106,11 @@ class Kinds:
     ) -> Tick | None:
         """A tick, for callers with a scheduler of their own; `None` when it or a later one was begun before.
 
-        `tick` is the time that the caller means by it, the same for all replicas. Use `async with` on the
+        `tick` is the time that stands for the tick, the same for all replicas. Use `async with` on the
         result.
 
-        :raises AcquireTimeout: an earlier tick still runs after `timeout` seconds.
-        :raises ValueError: the tick is no time, or one without a time zone.
+        :raises AcquireTimeout: an earlier tick is still running after `timeout` seconds.
+        :raises ValueError: the tick is not a time, or has no time zone.
         :raises LockError: this backend cannot remember a tick (see `capabilities.once`).
         :raises InvalidKey, QueueFull, BackendError: as `acquire` does.
         """
@@ -126,8 +126,8 @@ class Kinds:
         Names in braces are parameters of the function, filled from each call. A function with a keyword-only
         parameter `handle` gets the handle there, and with it the fence.
 
-        :raises ValueError: when it decorates: the key names what is no parameter.
-        :raises TypeError: when it decorates: the function was not made with `async def`.
+        :raises ValueError: when decorating: the key names something that is not a parameter.
+        :raises TypeError: when decorating: the function was not made with `async def`.
         """
         return locked(_client(self), key, ttl=ttl, timeout=timeout, max_hold=max_hold)
 

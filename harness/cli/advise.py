@@ -1,4 +1,4 @@
-"""`python -m harness advise --measure 60s`: which TTL fits this host, from the pauses that it makes."""
+"""`python -m harness advise --measure 60s`: which TTL fits this host, from the pauses that it has."""
 
 import argparse
 import asyncio

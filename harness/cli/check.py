@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `check`."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, or a history file")
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the checks as a JUnit file, too")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the checks to a JUnit file")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The commands of `python -m harness`: what each is for, by which module, and how it is typed."""
+"""The commands of `python -m harness`: what each is for, where it lives, and examples."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -51,12 +51,12 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "compare": Command(
         "harness.cli.compare",
-        "Says of two runs, or of two sets of runs, what differs, what does not, and what cannot be told.",
+        "Compares two runs, or two sets of runs: what differs, what does not, and where it cannot tell.",
         ("python -m harness compare runs/before runs/after", "python -m harness compare a1,a2,a3 b1,b2,b3"),
     ),
     "merge": Command(
         "harness.cli.merge",
-        "Makes one run of the shares that several generators made, and judges it.",
+        "Joins the shares that several generators made into one run, and judges it.",
         ("python -m harness merge runs/share-1 runs/share-2 runs/share-3",),
     ),
     "simulate": Command(
@@ -70,7 +70,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "torture": Command(
         "harness.cli.torture",
-        "Load, faults and administrators' accidents at once, round after round; then looks at everything.",
+        "Load, faults and administrators' accidents at once, round after round; then examines everything.",
         (
             "python -m harness torture --backend redis-queue --minutes 10 --seed 7",
             "python -m harness torture --backend all --minutes 60",

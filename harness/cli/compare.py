@@ -1,4 +1,4 @@
-"""`python -m harness compare A B`: what differs between runs, what does not, and what cannot be told."""
+"""`python -m harness compare A B`: what differs between runs, what does not, and where it cannot tell."""
 
 import argparse
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             name,
             metavar=which,
-            help="the folder of a run, the last one of --repeat for all of them, or several with commas",
+            help="the folder of a run, the last folder of a --repeat, or several separated by commas",
         )
     parser.add_argument(
         "--threshold",
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="EXPR",
-        help="fail with exit code 4 unless it holds for every run of B; may be repeated",
+        help="fail with exit code 4 unless this holds for every run of B; may be repeated",
     )
 
 

@@ -142,7 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scenario",
         metavar="FILE",
-        help="read flags from a TOML file, by their names; what is typed beside it wins",
+        help="read flags from a TOML file, by their names; flags on the command line win",
     )
     load = parser.add_argument_group("load")
     settings(load, _LOAD)
@@ -155,7 +155,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     settings(target, {"--backend": (BACKENDS, about), "--url U": (str, url)})
     about = "option of the lock client, as in the URL's query, e.g. local_handoffs=0"
     repeatable(target, "--option NAME=VALUE", "options", option, about)
-    about = "use the fenced resource at this URL instead of starting one; --fence is then its affair"
+    about = "use the fenced resource at this URL instead of starting one; --fence is then up to it"
     settings(target, {"--resource-url U": (str, about)})
     fault_flags.add_to(parser.add_argument_group("what is broken on purpose"))
 
@@ -165,7 +165,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threshold EXPR",
         "thresholds",
         lambda text: str(Threshold.parse(text)),
-        "fail with exit code 4 unless it holds: 'acquire.p99<50ms', 'failed==0', "
+        "fail with exit code 4 unless this holds: 'acquire.p99<50ms', 'failed==0', "
         "'timed_out<1%%', 'throughput_per_s>400'",
     )
     settings(result, _RESULT)
@@ -180,8 +180,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     result.add_argument(
         "--steer",
         action="store_true",
-        help="let that page stop, start and change the arrivals, break things and end the run; whoever has "
-        "the address that is printed may do so",
+        help="let that page stop, start and change the arrivals, break things and end the run; anyone with "
+        "the printed address may do so",
     )
     result.add_argument(
         "--quiet", action="store_true", help="print one line: the verdict, or what is wrong, and the folder"
@@ -191,7 +191,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 _LOAD: Settings = {
     "--contenders N": (
         fleet_size,
-        "size of the fleet: at most so many try to lock or hold at once (default %(default)s)",
+        "size of the fleet: at most this many wait for a lock or hold one at once (default %(default)s)",
     ),
     "--rate R": (
         positive_rate,
@@ -223,17 +223,17 @@ _LOAD: Settings = {
 _HOLDER: Settings = {
     "--kind exclusive|shared:SHARE|semaphore:N": (
         lock_kind,
-        "take the lock alone; or a share of the arrivals as readers, who do not write; or one of N "
-        "permits (default %(default)s)",
+        "take the lock exclusively; or let a share of the arrivals be readers, which do not write; or take "
+        "one of N permits (default %(default)s)",
     ),
     "--ttl D": (
         parse_positive_duration,
-        "the lease: a dead holder blocks its key for so long (default 10s)",
+        "the lease: this is how long a dead holder blocks its key (default 10s)",
     ),
     "--work D": (parse_duration, "time spent holding the lock, before the write (default 0)"),
     "--pause D": (
         parse_duration,
-        "freeze some holders for so long, without renewal; longer than --ttl, a second holder "
+        "freeze some holders for this long, without renewal; if it is longer than --ttl, a second holder "
         "appears and the frozen one writes when it wakes (default 0: nobody)",
     ),
     "--pause-every N": (
@@ -242,7 +242,7 @@ _HOLDER: Settings = {
     ),
     "--timeout D|none": (
         patience,
-        "an arrival that is not granted so long after it was due gives up (default 5s)",
+        "an arrival that is still not granted this long after it was due gives up (default 5s)",
     ),
     "--fence on|off": (
         on_off,
@@ -253,7 +253,7 @@ _HOLDER: Settings = {
 _RESULT: Settings = {
     "--junit FILE": (
         str,
-        "write checks and thresholds as a JUnit file, too; on GitHub they become annotations",
+        "also write checks and thresholds to a JUnit file; on GitHub they become annotations",
     ),
     "--out DIR": (str, "folder for the run's own folder (default %(default)s)"),
     "--metrics-port P": (

@@ -17,7 +17,9 @@ from harness.report.terminal import make_console
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--keys", positive_int, "how many locks (default %(default)s)", default=100_000, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the same seed, the same keys")
-    parser.add_argument("--url", metavar="U", help="the server to fill; without it one is started and ended")
+    parser.add_argument(
+        "--url", metavar="U", help="the server to fill; without it, one is started and stopped again"
+    )
     flag(parser, "--ttl", parse_positive_duration, "of each (default 60s)", default=60.0, metavar="D")
     fences = "also the counter of each lock, which never expires (default on)"
     flag(parser, "--fences", on_off, fences, default=True, metavar="on|off")

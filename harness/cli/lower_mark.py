@@ -1,4 +1,4 @@
-"""`python -m harness lower-mark`: lets holders in again that a made-up token has shut out."""
+"""`python -m harness lower-mark`: lets holders back in that a made-up token has shut out."""
 
 import argparse
 from pathlib import Path
@@ -11,7 +11,7 @@ from harness.resource.store import StoreError, open_store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("key", help="whose mark")
+    parser.add_argument("key", help="the key whose mark to lower")
     parser.add_argument(
         "--to",
         type=positive,

@@ -1,4 +1,4 @@
-"""The flags that say how a run is measured: what counts, how often, who is told, and when it ends early."""
+"""The flags that say how a run is measured: what counts, how often, what is reported, when it ends early."""
 
 import argparse
 import copy
@@ -17,12 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         {
             "--warmup D": (
                 parse_duration,
-                "for so long before --duration arrivals come and are judged, but count in no figure "
+                "a time before --duration in which arrivals come and are judged, but count in no figure "
                 "(default 0)",
             ),
             "--repeat N": (
                 positive_int,
-                "make so many runs one after the other, each with servers of its own, and tell mean, 95 %% "
+                "make this many runs one after the other, each with its own servers, and report mean, 95 %% "
                 "interval and range of every figure (default 1)",
             ),
         },
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--versus",
         metavar="FLAGS",
-        help="make as many runs with these flags besides, in turns with the others (A B, B A …), and "
+        help="make as many runs with these flags added, in turns with the others (A B, B A …), and "
         "compare, as in --versus '--backend redis'",
     )
     parser.set_defaults(with_more=lambda args, words: parser.parse_args(words, copy.copy(args)))
@@ -39,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--abort-on EXPR",
         "abort_on",
         lambda text: str(parse_abort(text)),
-        "end the run, with exit code 4, as soon as it holds: 'timed_out>10%%', 'arrival_to_grant.p99>2s'",
+        "end the run, with exit code 4, as soon as this holds: 'timed_out>10%%', 'arrival_to_grant.p99>2s'",
     )
     about = (
-        "write the state of the run as a line of JSON twice a second; - is standard output, where nothing "
-        "else is then written"
+        "write the state of the run as a line of JSON twice a second; - is standard output, and everything "
+        "else then goes to standard error"
     )
     settings(group, {"--stream FILE": (str, about)})

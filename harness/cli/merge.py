@@ -13,7 +13,7 @@ from harness.report.terminal import make_console, print_summary, print_verdict
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the folder of a share")
     parser.add_argument(
-        "--out", default=RunConfig().out, metavar="DIR", help="folder for that of the whole run"
+        "--out", default=RunConfig().out, metavar="DIR", help="folder for the whole run's own folder"
     )
     parser.add_argument("--quiet", action="store_true", help="print one line: the verdict and the folder")
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", action="store_true", help="write report.html again as well")
     parser.add_argument("--open", action="store_true", help="show report.html in a browser")
     parser.add_argument(
-        "--perfetto", action="store_true", help="write the run as a trace for https://ui.perfetto.dev, too"
+        "--perfetto", action="store_true", help="also write the run as a trace for https://ui.perfetto.dev"
     )
     parser.add_argument(
         "--out",

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_secrets,
         default=None,
         metavar="FILE",
-        help="believe only tokens that are signed with a secret of this file, a line NAME SECRET for each",
+        help="accept only tokens that are signed with a secret from this file (lines NAME SECRET)",
     )
     parser.add_argument(
         "--log",
@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_duration,
         default=CLIENT_TIMEOUT,
         metavar="DURATION",
-        help="how long a client may take over its headers, again over its body, and leave a piece of its "
+        help="how long a client may take to send its headers, then its body, and leave a piece of its "
         "answer unread (default: 30s)",
     )
     parser.add_argument(
@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=MAX_CONNECTIONS,
         metavar="N",
-        help="further ones are told to try again; descriptors may bound it lower (default: %(default)s)",
+        help="further ones are told to try again; file descriptors may lower it (default: %(default)s)",
     )
     parser.add_argument(
         "--max-buffered",

@@ -1,4 +1,4 @@
-"""`--scenario FILE`: a run that is kept in a repository, as TOML with a name for every flag.
+"""`--scenario FILE`: a run kept in a repository, as TOML with a name for every flag.
 
     backend = "redis-queue"
     stages = "500/10s,2000/30s"

@@ -50,8 +50,8 @@ def add_to(group: argparse._ArgumentGroup) -> None:
             "--share I/N": (
                 share,
                 "this is the Ith of N generators that make one run together, on the servers of --url and "
-                "--resource-url: rate, contenders and duration are those of the whole; 'merge' joins their "
-                "folders",
+                "--resource-url: rate, contenders and duration are those of the whole run; 'merge' joins "
+                "their folders",
             ),
             "--start-at T": (
                 moment,

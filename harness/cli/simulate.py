@@ -26,13 +26,26 @@ _SWEPT = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = Settings()
     load = parser.add_argument_group("load")
-    flag(load, "--hosts", positive_int, "machines that contenders are on", default=default.hosts, metavar="N")
-    flag(load, "--contenders", positive_int, "so many at once, over all hosts (default: all)", metavar="N")
+    flag(
+        load,
+        "--hosts",
+        positive_int,
+        "machines that the contenders run on",
+        default=default.hosts,
+        metavar="N",
+    )
+    flag(
+        load,
+        "--contenders",
+        positive_int,
+        "at most this many at once, over all hosts (default: all)",
+        metavar="N",
+    )
     flag(load, "--rate", positive_rate, "arrivals per second", default=default.rate, metavar="R")
-    flag(load, "--duration", parse_positive_duration, "how long they come", default=1.0, metavar="D")
+    flag(load, "--duration", parse_positive_duration, "how long they keep coming", default=1.0, metavar="D")
     flag(load, "--keys", positive_int, "locks that they spread over", default=default.keys, metavar="K")
     load.add_argument("--arrivals", choices=("constant", "poisson"), default=default.arrivals)
-    flag(load, "--timeout", patience, "they give up after that (default none)", metavar="D|none")
+    flag(load, "--timeout", patience, "when a waiting arrival gives up (default none)", metavar="D|none")
     flag(load, "--seed", whole_number, "repeats the same outcome", default=default.seed, metavar="S")
     lock = parser.add_argument_group("lock, network and server")
     lock.add_argument(
@@ -41,7 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=default.discipline,
         help="a queue on the server (redis-queue, etcd), the same with hand-off within a host, or polling",
     )
-    flag(lock, "--block", positive_int, "local hand-offs in a row", default=default.block, metavar="N")
+    flag(
+        lock,
+        "--block",
+        positive_int,
+        "local hand-offs in a row (default %(default)s)",
+        default=default.block,
+        metavar="N",
+    )
     flag(
         lock,
         "--rtt",
@@ -55,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         lock,
         "--service",
         parse_positive_duration,
-        "for how long a request keeps the server's thread (default 8us)",
+        "how long a request occupies the server's thread (default 8us)",
         default=DEFAULTS.service,
         metavar="D",
     )
@@ -66,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against",
         type=Path,
         metavar="RUN",
-        help=f"predict this measured run instead; exit code 4 if more than {TOLERANCE:.0%}% apart",
+        help=f"predict this measured run instead; exit code 4 if they are more than {TOLERANCE:.0%}% apart",
     )
     flag(result, "--sweep", sweep, "several points: hosts=1,10,100 or rtt=0,1ms,50ms", metavar="NAME=V,…")
     result.add_argument("--svg", type=Path, metavar="FILE", help="draw the sweep")

@@ -48,19 +48,19 @@ def _minutes(text: str) -> float:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    about = "which lock server; all of them take turns, round by round (default all)"
+    about = "which lock server; with all they take turns, round by round (default all)"
     parser.add_argument("--backend", choices=[*SHARED, ALL], default=ALL, help=about)
-    about = "begin rounds for so long, at least one (default 2)"
+    about = "keep beginning rounds for this long, at least one (default 2)"
     flag(parser, "--minutes", _minutes, about, default=2.0, metavar="M")
-    about = "so many rounds instead, however long they take"
+    about = "this many rounds instead, however long they take"
     flag(parser, "--rounds", positive_int, about, metavar="N")
     about = (
         "how long a round is under load; the same seed means the same faults only in rounds of one length "
     )
     flag(parser, "--round", parse_positive_duration, f"{about}(default 15s)", default=15.0, metavar="D")
-    about = "of the first round; each has the next one (default 1)"
+    about = "seed of the first round; each further round has the next one (default 1)"
     parser.add_argument("--seed", type=int, default=1, metavar="S", help=about)
-    about = "no faults: quiet load on one backend for so long, and does anything grow? such as 1h"
+    about = "no faults: a quiet load on one backend for this long, such as 1h, to see whether anything grows"
     flag(parser, "--soak", parse_positive_duration, about, metavar="D")
     about = "off: the resource compares nothing, and the torture shows what that costs (default on)"
     parser.add_argument("--fence", choices=["on", "off"], default="on", help=about)

@@ -39,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--ttl", parse_positive_duration, "the lease", default=10.0, metavar="D")
     flag(parser, "--timeout", patience, "give up waiting (default none)", default=None, metavar="D|none")
     pause = (
-        "stop the whole process for so long between grant and write, renewal included: a garbage "
+        "stop the whole process for this long between grant and write, renewal included: a garbage "
         "collector's pause, a frozen host"
     )
     flag(parser, "--pause", parse_duration, pause, default=0.0, metavar="D")
-    flag(parser, "--work", parse_duration, "then work for so long", default=0.0, metavar="D")
+    flag(parser, "--work", parse_duration, "then work for this long", default=0.0, metavar="D")
     renew = "extend the lease in the background"
     flag(parser, "--renew", on_off, renew, default=True, metavar="on|off")
     fence = "send the fencing token with the write; off is a worker that knows no better"

@@ -1,4 +1,4 @@
-"""Experiment 4: what a hot key can do, from fifty contenders to a thousand, and what bounds it."""
+"""Experiment 4: what a hot key can do, from fifty contenders to a thousand, and what limits it."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ async def run(lab: Lab) -> ExperimentResult:
 
 
 async def _phase(bench: Bench, points: dict[str, list[Point]], *, work: float, together: int) -> list[Case]:
-    """One length of work on every backend, so many backends at the same time."""
+    """One length of work on every backend, several backends at the same time."""
     turns, polls = asyncio.Semaphore(together), asyncio.Lock()
 
     async def one(setting: Setting) -> list[Case]:
@@ -157,7 +157,7 @@ def _prediction(work: Workload) -> str:
 
 
 def overloaded(point: Point) -> bool:
-    """So many asked so often that the servers' answers came too late to count: there is no cycle left."""
+    """So many asked so often that the servers' answers came too late to count: no cycle is left."""
     return point.failed > OVERLOADED * point.granted
 
 

@@ -1,4 +1,4 @@
-"""Fills a server's disk: nothing that it writes to a file is taken any more, until there is room again.
+"""Fills a server's disk: every write to a file fails, until there is room again.
 
 Linux sets the limit, for the size of each file of a process: a write beyond it fails with EFBIG, where a full
 disk says ENOSPC. The signal that comes with it is ignored by all servers that this package starts, because

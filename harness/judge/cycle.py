@@ -57,7 +57,7 @@ class Cycle:
         return 1.0 / (self.per_hold or self.seconds) if self.count else 0.0
 
     def served(self, offered: float) -> float:
-        """Grants per second of so many offered: where most cycles were contended, one after the other."""
+        """Grants per second of this many offered: where most cycles were contended, one after the other."""
         return min(offered, 1.0 / self.seconds) if 2 * self.count > self.holds else offered
 
     def to_json(self) -> dict[str, Any]:

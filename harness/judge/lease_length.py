@@ -12,7 +12,7 @@ from dataclasses import dataclass
 TTLS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _LEFT = 2 / 3
 _MARGIN = 3
-"""The recommended TTL has room for a pause so many times as long as the longest that was seen."""
+"""The recommended TTL survives a pause this many times as long as the longest that was seen."""
 _Z95 = 1.644854  # one-sided
 _HOUR = 3600.0
 

@@ -1,4 +1,4 @@
-"""The same run several times: what its figures are on average, and how far that is to be trusted."""
+"""The same run several times: what its figures are on average, and how far that can be trusted."""
 
 from collections.abc import Sequence
 from statistics import fmean

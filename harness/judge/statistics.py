@@ -1,4 +1,4 @@
-"""What a sample allows to say, at 95 %: about percentiles, about two of them, and about a probability."""
+"""What a sample can show at 95 %: about a percentile, about two of them, and about a probability."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -96,7 +96,7 @@ class Threshold:
         )
 
     def holds(self, value: float, *, offered: int) -> bool:
-        """Of a value of this figure, in a run that was offered so many arrivals."""
+        """Of a value of this figure, in a run that was offered this many arrivals."""
         bound = self.bound * offered / 100 if self.percent else self.bound
         return _OPERATORS[self.comparison](value, bound)
 

@@ -1,4 +1,4 @@
-"""A row in PostgreSQL and an object in S3, written through the library's guards: no resource stands between.
+"""A row in PostgreSQL and an object in S3, written through the library's guards: with no resource in between.
 
 What refuses a stale write here is the store: the row's own transaction, or the condition of the object's PUT.
 """

@@ -1,4 +1,4 @@
-"""What an experiment found out: its cases, each a prediction held against what happened."""
+"""What an experiment found out: its cases, each a prediction compared with what happened."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -88,7 +88,7 @@ async def open_rig(
     replicated: bool = False,
     clocked: bool = False,
 ) -> AsyncIterator[Rig]:
-    """A rig for the length of an `async with`; so many processes can reach its servers.
+    """A rig for the length of an `async with`; this many processes can reach its servers.
 
     Without a `log` the resource keeps nothing of its decisions. `clocked` servers, which must be Redis's,
     have a clock that can be set, where libfaketime is installed.

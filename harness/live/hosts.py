@@ -1,4 +1,4 @@
-"""Which requests a loopback port answers: those that a browser sends to this machine by its own name.
+"""Which requests a loopback port answers: those that a browser addresses to this machine by its own name.
 
 A page of another site may have its name resolved to 127.0.0.1 and then reads what is served there as its own
 (DNS rebinding). The Host header still carries that site's name.

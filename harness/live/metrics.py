@@ -1,4 +1,4 @@
-"""What the harness itself exposes at /metrics while a run lasts."""
+"""What the harness itself exposes at /metrics during a run."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Serves the live page on a loopback port and sends it the state of the run, twice a second.
+"""Serves the live page on a loopback port and sends it the state of the run twice a second.
 
 The page is one document without outside references; `/events` is a stream of server-sent events.
 A browser that opens late is told the past first, and one that lost its connection reconnects.

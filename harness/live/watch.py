@@ -1,4 +1,4 @@
-"""What a generator tells the live page about the lock: a sample of a few keys, and how long was waited.
+"""What a generator tells the live page about the lock: a sample of a few keys, and how long arrivals waited.
 
 Sampled, not streamed: a section costs the generator two look-ups, everything else happens when finished rows
 are folded or a report is due.
@@ -25,7 +25,7 @@ _WRITES = {"accepted": 0, "stale": 1}
 
 
 def shown_keys(keys: int) -> list[str]:
-    """Those of a run with so many keys that are shown; of a Zipf distribution the most wanted ones."""
+    """The keys that are shown, of a run with this many; of a Zipf distribution the most wanted ones."""
     return ["hot"] if keys == 1 else [f"key-{number}" for number in range(min(keys, SHOWN_KEYS))]
 
 

@@ -94,7 +94,7 @@ class Contenders:
         self.arrivals: Arrivals = _NoArrivals()
         """Asked at each step of a contender for what is due."""
         self.watch: LockWatch | None = None
-        """Told of who comes and goes, for a live page."""
+        """Is told who comes and goes, for the live page."""
         self.waiting = 0
         """Calls of `acquire` that have not returned."""
 

@@ -16,7 +16,7 @@ class Kind(NamedTuple):
     """What `--kind` says."""
 
     share: float = 0.0
-    """Of the arrivals, those that take the lock beside others."""
+    """The share of arrivals that take the lock together with others."""
     permits: int = 0
     """How many may hold it at once; 0: any number of readers."""
 
@@ -36,18 +36,18 @@ class Kind(NamedTuple):
         raise ValueError(f"{text!r} is no kind of lock: write exclusive, shared:0.9 or semaphore:8")
 
     def beside_others(self, arrival: int) -> bool:
-        """Whether this arrival takes the lock beside others."""
+        """Whether this arrival takes the lock together with others."""
         return (arrival * _GOLDEN) % 1.0 < self.share
 
     @property
     def writes(self) -> bool:
-        """Whether who holds it beside others writes to the resource; readers do not."""
+        """Whether those who hold it together write to the resource; readers do not."""
         return self.permits > 0
 
     def acquire(
         self, client: LockClient, key: str, *, ttl: float, timeout: float | None, renew: bool
     ) -> Coroutine[Any, Any, Handle]:
-        """Take the lock beside others."""
+        """Take the lock together with others."""
         if self.permits:
             return client.semaphore(key, permits=self.permits).acquire(ttl=ttl, timeout=timeout, renew=renew)
         return client.acquire(key, ttl=ttl, timeout=timeout, renew=renew, shared=True)

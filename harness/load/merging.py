@@ -1,4 +1,4 @@
-"""Makes one run of its shares: counts add up, histories meet on one clock, one verdict on all of it.
+"""Joins shares into one run: counts are summed, histories put on one clock, and one verdict given on all.
 
 Clocks of different machines are compared by the writes that passed between them and the one resource, as the
 judges do. Every share's times are moved onto the clock of one of them, by the middle of what is possible.

@@ -1,4 +1,4 @@
-"""One share of a run that several generators make together: what it leaves for `merge` to make the whole of.
+"""One share of a run that several generators make together: what it leaves for `merge`.
 
 A share offers its part of one and the same schedule, so that numbers of arrivals and processes are unique
 over all shares. It is not judged by itself: the resource's log has the writes of all.

@@ -1,4 +1,4 @@
-"""How long this host keeps a process from running: the lateness of a timer that is due every millisecond.
+"""How long this host keeps a process from running: how late a timer that is due every millisecond fires.
 
 What is measured is an idle event loop, as jHiccup measures an idle thread: the operating system, the
 hypervisor and whoever else uses the processors. What a program adds by blocking its own loop is not in it.

@@ -1,4 +1,4 @@
-"""Steers a run that is under way: its rate, and what is broken; and says how to repeat what came of it."""
+"""Steers a run that is under way: its rate, and what is broken; and says how to repeat it."""
 
 import math
 from collections.abc import Callable, Sequence

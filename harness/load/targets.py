@@ -18,7 +18,7 @@ from harness.servers.catalogue import BACKENDS, INSTALLATIONS
 from harness.servers.catalogue import LockServer as LockServer  # as the run knows it
 
 _READ_BACK = 1000
-"""Keys whose value is read back at the end, at most; of more, every so many-th."""
+"""How many keys have their value read back at the end, at most; of more, an even sample."""
 _PATIENCE = 30.0
 """Seconds for each question to the resource."""
 _STALE = "resource_stale_token_rejections_total"

@@ -1,4 +1,4 @@
-"""A verdict for machines that build: a JUnit file, and annotations where GitHub shows them."""
+"""A verdict for CI: a JUnit file, and annotations where GitHub shows them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

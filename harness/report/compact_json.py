@@ -1,4 +1,4 @@
-"""JSON that is kept in a repository: a record is a line, so that a new measurement changes few of them."""
+"""JSON to keep in a repository: one record a line, so that a new measurement changes few lines."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The latencies of a run, those who gave up included: what they waited is a bound on what they would have."""
+"""The latencies of a run, including arrivals that gave up: what they waited is a lower bound."""
 
 from collections.abc import Sequence
 

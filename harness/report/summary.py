@@ -1,4 +1,4 @@
-"""Puts together what a run found out: its figures, its verdict, and what it tells its caller."""
+"""Puts together what a run found out: its figures, its verdict, and its exit code."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Writes answers: small ones in one piece, large ones bit by bit, and none to someone who does not read.
+"""Writes answers: small ones in one piece, large ones bit by bit, and none to clients that do not read.
 
 aiohttp's own `Response` builds a dictionary of headers, and prepares, serialises and ends the answer in three
 coroutines. Here an answer is bytes that are sent at once; what the server is given back says only whether the

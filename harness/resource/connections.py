@@ -1,4 +1,4 @@
-"""aiohttp's low-level server with bounds: so many connections, no request that breaks it, a gentle end."""
+"""aiohttp's low-level server with bounds: limited connections, no request that breaks it, a gentle end."""
 
 import asyncio
 import logging

@@ -79,7 +79,7 @@ class Write(NamedTuple):
 
 
 REMEMBERED = 16
-"""So many accepted writes of a key are known by name, so that a repetition gets a true answer."""
+"""How many accepted writes of a key are remembered, so that a repetition gets a true answer."""
 
 _ENTRY = struct.Struct(">QQ16s")
 RECENT_BYTES = REMEMBERED * _ENTRY.size

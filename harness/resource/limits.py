@@ -1,4 +1,4 @@
-"""What one resource grants its clients."""
+"""The limits that a resource sets its clients."""
 
 import resource
 from typing import NamedTuple

@@ -257,7 +257,7 @@ class SqliteStore:
 
 
 def _size(operation: Operation) -> int:
-    """About so many bytes are added to the log of changes."""
+    """About how many bytes are added to the log of changes."""
     return _BYTES_PER_OPERATION + (len(operation.body) if isinstance(operation, Write) else 0)
 
 

@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode before a PostgreSQL server."""
+"""PgBouncer in transaction mode in front of a PostgreSQL server."""
 
 import os
 from contextlib import AbstractAsyncContextManager

@@ -27,7 +27,7 @@ class Settings:
 
     hosts: int = 1
     contenders: int | None = None
-    """So many try to lock or hold at once, over all hosts; `None`: whoever arrives."""
+    """At most this many wait or hold at once, over all hosts; `None`: everybody who arrives."""
     rate: float = 500.0
     duration: float = 1.0
     keys: int = 1

@@ -83,8 +83,10 @@ def discipline_of(summary: Summary) -> Discipline:
         return "queue" if flag("local_queue", options.get("local_queue", True)) else "poll"
     if config.scheme in ("redis", "rediss", "unix"):
         return "poll"
-    by_default = "64" if "redis" in config.scheme else "0"
-    return "queue" if options.get("local_handoffs", by_default) == "0" else "local"
+    if not flag("local_queue", options.get("local_queue", True)):
+        return "queue"
+    hands_on = config.scheme.startswith(("redis", "unix", "postgres"))  # unless told otherwise
+    return "queue" if options.get("local_handoffs", "256" if hands_on else "0") == "0" else "local"
 
 
 def measured(rows: Sequence[Row], discipline: Discipline, service: float) -> Parameters:

@@ -1,4 +1,4 @@
-"""The model beside a measured run: parameters from one run, a prediction of another."""
+"""The model compared with a measured run: parameters from one run, a prediction of another."""
 
 from dataclasses import dataclass
 from pathlib import Path

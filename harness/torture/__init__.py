@@ -1,4 +1,4 @@
-"""Torture: load and every fault at once, round after round; then heal, drain and look at everything.
+"""Torture: load and every fault at once, round after round; then heal, drain and examine everything.
 
 plan.py       what a seed means: the faults of a round, and what contenders do with the lock
 load.py       one process of the load, through the participants of `harness/lab`

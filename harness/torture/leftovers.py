@@ -1,4 +1,4 @@
-"""What is left of a round when all clients have closed: nothing, once the leases of the killed have ended."""
+"""What a round leaves once all clients have closed: nothing, after the leases of the killed have ended."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What came of one round."""
+"""The outcome of one round."""
 
 from collections import Counter
 from collections.abc import Sequence

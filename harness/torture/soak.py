@@ -139,7 +139,7 @@ class SoakResult:
 async def soak(
     backend: str, seconds: float, seed: int, forkserver: Forkserver, folder: Path, *, role: Role = soak_load
 ) -> SoakResult:
-    """Load for so long, then close everything and look at what is left.
+    """Run the load, then close everything and look at what is left.
 
     :raises ServerMissing: the backend's server is not installed.
     :raises ServerFailed: a server does not start.

@@ -1,4 +1,4 @@
-"""Rare paths: a torture that never went there has shown nothing about them."""
+"""Rare paths: torture that never visited one has shown nothing about it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

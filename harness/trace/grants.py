@@ -1,4 +1,4 @@
-"""What clients said that they were granted, against what the server granted."""
+"""What clients say they were granted, compared with what the server granted."""
 
 from collections import defaultdict
 from collections.abc import Iterable

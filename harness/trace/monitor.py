@@ -1,4 +1,4 @@
-"""Redis's own log of every command (MONITOR), also of those that scripts call, in their order."""
+"""Redis's own log of every command (MONITOR), including those that scripts call, in order."""
 
 import asyncio
 import contextlib

@@ -219,6 +219,40 @@ async def test_orphans_of_the_command_leave_no_zombies_behind(queue_url: str, ke
         assert (await holder.ended()).code == 128 + signal.SIGTERM
 
 
+BURIES_EARLY_ORPHANS = """
+import asyncio, psutil
+from asyncdlock import cli
+
+create = asyncio.create_subprocess_exec
+
+def dead():
+    return [one for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE]
+
+async def create_slowly(*words, **options):
+    child = await create(*words, **options)
+    while not dead():
+        await asyncio.sleep(0.01)
+    asyncio.create_task(watch(child))
+    return child
+
+async def watch(child):
+    while dead():
+        await asyncio.sleep(0.01)
+    print("buried", flush=True)
+    child.kill()
+
+asyncio.create_subprocess_exec = create_slowly
+cli.main(["--url", "memory://", "hold", "k", "--", "sh", "-c", "(true &); exec sleep 600"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans come to us on Linux alone")
+def test_orphans_that_ended_before_we_listened_leave_no_zombies_behind() -> None:
+    command = [sys.executable, "-c", BURIES_EARLY_ORPHANS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.stdout == "buried\n", done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 async def test_signals_go_to_the_command(queue_url: str, key: str, number: signal.Signals) -> None:
     listens = printing(

@@ -1,4 +1,4 @@
-"""Seen from outside: who holds a lock in etcd and who waits for it, which there are, and getting one back."""
+"""Inspection: who holds a lock in etcd and who waits for it, which locks there are, and taking one back."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Keeps leases alive while they are used, and takes away what must not live on with them.
+"""Keeps leases alive while they are used, and removes what must not live on with them.
 
 A lease that serves many locks outlives each of them. So what would go by itself with a lease of
 its own needs somebody who removes it:

@@ -1,7 +1,7 @@
 """What is said to etcd about a lock, and how its answers read. Pure: no I/O, no state.
 
 The queue of a lock is the set of keys `{prefix}/{lock}/{lease id in hex}`, oldest create revision
-first, as Go's `concurrency.Mutex` and `etcdctl lock` keep it. Who wants to hold the lock beside others
+first, as Go's `concurrency.Mutex` and `etcdctl lock` keep it. A claim to hold the lock together with others
 says so in its key, `…/{lease id in hex}~{permits}~{owner}`; to those two it is one more of their own.
 
 Messages are filled in where they are: to build their parts apart and put them together takes three times as

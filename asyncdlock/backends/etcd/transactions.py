@@ -21,7 +21,7 @@ MAX_TOGETHER = 64
 MAX_OPERATIONS = 64
 # Under load further requests wait for an answer, and so go out in larger groups.
 _MAX_IN_FLIGHT = 8
-# So many or more go out as two groups when nothing is in flight: tasks that are answered together ask again
+# This many or more go out as two groups when nothing is in flight: tasks that are answered together ask again
 # together, and this way the server works on one half while the client works on the other.
 _IN_HALVES = 16
 

@@ -115,7 +115,7 @@ class DeletionWatcher:
         return _PROGRESS
 
     async def aclose(self) -> None:
-        """End the stream. Whoever still waits is told so."""
+        """End the stream. Whoever still waits gets an error."""
         await self._stream.aclose()
         self._fail("this etcd client is closed")
 

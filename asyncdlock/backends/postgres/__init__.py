@@ -1,4 +1,4 @@
-"""postgres://: a leased row for each key, a fair queue, and NOTIFY to wake who waits."""
+"""postgres://: a leased row for each key, a fair queue, and NOTIFY to wake waiters."""
 
 from typing import Any
 

@@ -12,7 +12,7 @@ waits asks again now and then. What can go wrong costs a bounded time:
 | the server crashed                  | everybody who waits                | its return; places last  |
 | there is a pooler in between        | nobody can be told: they ask       | 250 ms at most           |
 
-(1) A grant made before it has been silent for so long costs its TTL, once.
+(1) A grant made before it has been silent for that long costs its TTL, once.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Seen from outside: who holds a lock, who waits for it, which there are, and getting one back."""
+"""Inspection: who holds a lock, who waits for it, which locks there are, and taking one back."""
 
 import json
 from collections.abc import AsyncIterator

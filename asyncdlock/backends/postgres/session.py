@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL, looked over when it opens: by it requests go out and wake-ups come in."""
+"""One connection to PostgreSQL, checked when it opens: requests go out and wake-ups come in on it."""
 
 import asyncio
 import contextlib

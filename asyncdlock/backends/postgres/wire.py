@@ -1,4 +1,4 @@
-"""Requests in batches over one connection: what is asked while a batch is under way goes into the next one.
+"""Requests in batches over one connection: what comes while a batch is under way goes into the next one.
 
 PostgreSQL flushes its log for every commit, and a batch is one commit. One connection also keeps the order: a
 release follows the acquire that it undoes.

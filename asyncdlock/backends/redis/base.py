@@ -1,4 +1,4 @@
-"""What both Redis backends do alike: renew, raise a fence, close."""
+"""What both Redis backends have in common: renew, raise a fence, close."""
 
 import asyncio
 import contextlib

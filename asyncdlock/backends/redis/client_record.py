@@ -1,4 +1,4 @@
-"""What a client tells of itself in Redis, for whoever inspects its locks: `client:{session}`, a hash.
+"""What a client says about itself in Redis, for anyone who inspects its locks: `client:{session}`, a hash.
 
 The plain path pays for it once: the record is sent ahead of a client's first request, and nobody waits for
 the answer. After that only an owner with a label of its own, and a lock that is held until its first renewal,

@@ -1,4 +1,4 @@
-"""Seen from outside: who holds a lock in Redis, who waits for it, which there are, and getting one back."""
+"""Inspection: who holds a lock in Redis, who waits for it, which locks there are, and taking one back."""
 
 import asyncio
 import contextlib

@@ -16,7 +16,7 @@ What can go wrong costs a bounded time:
 | a grant is for a waiter that is gone | its process, which gives it back    | at once                  |
 | the holder knows no queue (redis://) | every process that waits: they poll | 250 ms                   |
 
-(1) A grant made before the process has been silent for so long costs its TTL, once.
+(1) A grant made before the process has been silent for that long costs its TTL, once.
 
 `QueueBackend` has the verbs. `queue_server.py`: the scripts' arguments and replies, and the channel.
 `grants.py`: how a grant finds its waiter. `wait_list.py`: who waits for a key, and how they notice what the
@@ -169,7 +169,7 @@ class QueueBackend(InspectedRedis):
         self._remember(claim.owner, last_fence)
         if type(claim) is not Claim:
             return Grant(claim, last_fence, started + validity(claim.ttl))
-        # Every place in the queue is good for so many fences: a release must be able to name the place.
+        # The number of fences is part of the place's name in the queue: a release must be able to name it.
         first = last_fence - self.local_handoffs
         reserved = min(reserve, self.local_handoffs)
         return new_grant((claim, first, started + validity(claim.ttl), reserved))

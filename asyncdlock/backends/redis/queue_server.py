@@ -221,7 +221,7 @@ class QueueServer:
         return self._run(self._scripts.force_release, claim, self.handoffs, above, holder)
 
     def extend_shared(self, claims: Sequence[Claim]) -> Coroutine[Any, Any, Any]:
-        """Extend the leases of claims that hold locks beside others; the reply is 1 or 0 for each."""
+        """Extend the leases of claims that hold locks together with others; the reply is 1 or 0 for each."""
         keys = [claim.key for claim in claims]
         script = self._scripts.renew_shared
         counters = self._counter.renewed(keys)

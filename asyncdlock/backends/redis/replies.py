@@ -1,4 +1,4 @@
-"""Errors of Redis and of redis-py, as errors of ours."""
+"""Errors of Redis and of redis-py, as errors of this library."""
 
 import redis.exceptions as redis_py
 

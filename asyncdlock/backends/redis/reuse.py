@@ -1,4 +1,4 @@
-"""connect(redis=client): where a client of redis-py that the application has connects to, and how.
+"""connect(redis=client): where the application's redis-py client connects to, and how.
 
 Asyncio or not, a client or its pool, alone, behind Sentinel or a cluster. Only what says where and as whom to
 connect is taken: the connection is our own, and neither decodes nor retries as the application's may.

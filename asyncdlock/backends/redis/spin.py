@@ -1,4 +1,4 @@
-"""redis://: the plain recipe. `SET NX PX` and the fence in one script; who loses asks again later."""
+"""redis://: the plain recipe. `SET NX PX` and the fence in one script; whoever loses asks again later."""
 
 import asyncio
 import time

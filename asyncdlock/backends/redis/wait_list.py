@@ -1,8 +1,8 @@
-"""Who of this process waits for one key in Redis's queue, and the monitor that watches over them.
+"""Those in this process that wait for one key in Redis's queue, and the monitor that watches over them.
 
-One look per key and process asks for the first of the list: it says that we live, and finds what went
-wrong without a message. The next follows when the holder's lease would end, or a third of our patience
-later; sooner while the holder is one that tells nobody.
+One look per key and process, on behalf of the first of them, says that the process is alive, and finds what
+went wrong without a message. The next follows when the holder's lease would end, or a third of our patience
+later; sooner while the holder is of a kind that notifies nobody.
 """
 
 import asyncio

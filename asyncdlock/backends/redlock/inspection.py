@@ -1,4 +1,4 @@
-"""Seen from outside: whom a majority of the nodes believes to hold a lock, and which locks there are."""
+"""Inspection: whom a majority of the nodes believes to hold a lock, and which locks there are."""
 
 import asyncio
 import math

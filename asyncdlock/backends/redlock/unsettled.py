@@ -1,4 +1,4 @@
-"""Releases that could not find out whether the lock was owned, and what the nodes said."""
+"""Releases that could not find out whether the lock was owned, and what the nodes answered."""
 
 import time
 from typing import NamedTuple

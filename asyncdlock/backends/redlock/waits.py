@@ -1,4 +1,4 @@
-"""Ends the waits for silent nodes with one timer for all: one each is a tenth of a cycle's CPU."""
+"""Ends the waits for silent nodes with one timer for all: a timer each costs a tenth of a cycle's CPU."""
 
 import asyncio
 import math

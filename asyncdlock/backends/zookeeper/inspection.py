@@ -1,4 +1,4 @@
-"""Seen from outside: who holds a lock in ZooKeeper and who waits, which there are, and getting one back."""
+"""Inspection: who holds a lock in ZooKeeper and who waits, which locks there are, and taking one back."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar

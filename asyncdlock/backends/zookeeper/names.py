@@ -1,4 +1,4 @@
-"""What stands in ZooKeeper: which path a key has, which name a claim has, who is ahead of whom.
+"""Names in ZooKeeper: which path a key has, which name a claim has, who is ahead of whom.
 
 Pure functions. The recipe and the names are those of kazoo's `Lock` and `WriteLock`,
 `/locks/{key}/{uuid}__lock__{sequence}`, and of its `ReadLock`, with `__rlock__`. Who wants one of N permits

@@ -1,4 +1,4 @@
-"""The sessions of one client: few, whatever TTLs its locks have, and none that nobody uses."""
+"""The sessions of one client: few, whatever TTLs its locks have, and no idle ones."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""Two locks that nobody built, for comparison: the fairest one, and one that draws lots.
+"""Two imaginary locks, for comparison: the fairest one, and one that draws lots.
 
 Both make their grants at the moments at which the real lock made its own, so that they differ from it in
 nothing but whom they chose.

@@ -46,7 +46,7 @@ async def take(pipe: Pipe, numbering: Numbering, key: str, *, ttl_ms: int = 60_0
 
 
 async def take_many(pipe: Pipe, numbering: Numbering, keys: int, *, ttl_ms: int) -> float:
-    """Lock so many keys, each once; returns how many per second. `keys` is a multiple of a batch."""
+    """Lock this many keys, each once; returns how many per second. `keys` is a multiple of a batch."""
     # Made beforehand: what is measured is the server.
     batches = list(await requests(pipe, numbering, keys, ttl_ms=ttl_ms))
     began = time.perf_counter()
@@ -55,7 +55,7 @@ async def take_many(pipe: Pipe, numbering: Numbering, keys: int, *, ttl_ms: int)
 
 
 async def requests(pipe: Pipe, numbering: Numbering, keys: int, *, ttl_ms: int) -> Iterator[bytes]:
-    """The requests of so many locks, in batches."""
+    """The requests of this many locks, in batches."""
     digest = (await pipe.ask("SCRIPT", "LOAD", numbering.counter.acquire.source)).decode()
     # All keys have one length: to fill in a template takes less time than the server needs for it.
     spelt = command("EVALSHA", digest, *numbering.words(_name(_SAMPLE), ttl_ms))

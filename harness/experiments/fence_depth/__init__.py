@@ -1,4 +1,4 @@
-"""Experiment 14: how much of what a holder does must be fenced so that no acknowledged update is lost."""
+"""Experiment 14: how much of what a holder does must be fenced to lose no acknowledged update."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What experiment 7 measured; `to_json` is how it stands in the published result."""
+"""What experiment 7 measured; `to_json` gives the form of the published result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

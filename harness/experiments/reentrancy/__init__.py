@@ -21,7 +21,7 @@ from harness.resource.process import Fence
 
 RECIPE: Kind = "count on the server"
 OURS: Kind = "ReentrantLock"
-# In TTLs: for so long A works after it has left its inner block, while B waits.
+# In TTLs: how long A works after it has left its inner block, while B waits.
 WORK = 2.5
 
 

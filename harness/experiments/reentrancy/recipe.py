@@ -1,4 +1,4 @@
-"""The common recipe for a reentrant lock in Redis, with its two faults: experiment 13 holds it against ours.
+"""The common recipe for a reentrant lock in Redis, with its two faults: experiment 13 compares it with ours.
 
 The hold count stands in a hash beside the owner. Entering counts up and sets the TTL again, leaving counts
 down, and at zero the hash is deleted. What the recipe overlooks:

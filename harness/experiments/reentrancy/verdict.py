@@ -1,4 +1,4 @@
-"""What a case of experiment 13 showed: its facts, held against what was predicted of its lock."""
+"""What a case of experiment 13 showed: its facts, compared with what was predicted of its lock."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

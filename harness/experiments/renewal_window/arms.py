@@ -15,7 +15,7 @@ Guard = Literal["pause, write", "pause, check(), write", "check(), pause, write"
 LEVELS: tuple[Level, ...] = ("coroutine", "event loop", "process")
 GUARDS: tuple[Guard, ...] = ("pause, write", "pause, check(), write", "check(), pause, write")
 
-# The holder works for so many TTLs before the pause: up to two, so that without a watchdog half of the
+# How many TTLs the holder works before the pause: up to two, so that without a watchdog half of the
 # leases have run out before the pause even begins.
 _LONGEST_WORK = 2.0
 

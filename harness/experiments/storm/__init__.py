@@ -24,7 +24,7 @@ CONTROLS: Mapping[str, int] = dict.fromkeys(SHARED, 2)
 QUICK_CONTROLS: Mapping[str, int] = {"redis": 2}
 
 # A busy machine can make a storm too mild, or so wild that nobody gets the lock: either shows nothing.
-# So many times as many controls are tried, and so often a run that is unknown.
+# How many times as many controls are tried, and how often an unknown run.
 _TRIES = 3
 
 

@@ -73,7 +73,7 @@ class Evidence:
         return rows
 
     def _check_shared(self, row: Row, findings: Findings) -> None:
-        """Only some kinds of lock are held beside others, and their readers do not write."""
+        """Only some kinds of lock are held together with others, and their readers do not write."""
         text = str(self.history.config.get("kind", ""))
         kind = text.partition(":")[0]
         if kind == "exclusive":

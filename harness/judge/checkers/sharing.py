@@ -1,4 +1,4 @@
-"""Holding a lock beside others: no reader with a writer, no more permits than there are.
+"""Holding a lock together with others: no reader with a writer, no more permits than there are.
 
 What is certain of a hold is what `holders` says. Where a reader and a writer of one key follow each other,
 the later one has the higher fence, so that a resource can tell a reader that outlived its lease. Of readers

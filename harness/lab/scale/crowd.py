@@ -6,7 +6,7 @@ from typing import Any
 
 
 async def crowd(size: int, one: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run `one` so many times at once; the first failure ends all, and is raised as it was."""
+    """Run `one` this many times at once; the first failure ends all, and is raised unchanged."""
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(size):

@@ -58,7 +58,7 @@ class Gateway:
 
 
 async def many(count: int, one: Callable[[int], Awaitable[None]]) -> float:
-    """Do something so many times, some at once; returns how many per second."""
+    """Do something this many times, some at once; returns how many per second."""
     numbers = iter(range(count))
 
     async def work() -> None:

@@ -1,1 +1,1 @@
-"""What carries requests to a member: HTTP/2 of this package's own, or gRPC's library. Neither knows etcd."""
+"""What carries requests to a member: this package's own HTTP/2, or gRPC's library. Neither knows etcd."""

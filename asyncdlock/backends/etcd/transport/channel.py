@@ -1,4 +1,4 @@
-"""One member over our own HTTP/2, with the face of gRPC's channel as far as aetcd's stubs look at it."""
+"""One member over our own HTTP/2, with as much of gRPC's channel interface as aetcd's stubs use."""
 
 import asyncio
 import ssl

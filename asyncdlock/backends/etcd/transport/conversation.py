@@ -1,4 +1,4 @@
-"""What both transports offer beyond a call with one answer, and how either says that one failed."""
+"""What both transports offer beyond a call with one answer, and how they report a failed call."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
