@@ -1,5 +1,7 @@
 """What callers may pass as keys and times: everything else is refused before anything is sent."""
 
+from inspect import iscoroutinefunction
+
 from asyncdlock.backend import Backend
 from asyncdlock.errors import InvalidKey
 from asyncdlock.types import MAX_KEY_BYTES
@@ -82,3 +84,11 @@ def check_prefix(prefix: str) -> None:
 def _is_number(value: object) -> bool:
     """A bool is an int to Python, but nobody means one second by it."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_on_lost(on_lost: object) -> None:
+    """:raises ValueError: it cannot be called, or what it returns would have to be awaited."""
+    if on_lost is not None and (not callable(on_lost) or iscoroutinefunction(on_lost)):
+        raise ValueError(
+            f"on_lost must be a plain function of one LockLost, not {on_lost!r}: nobody would await anything"
+        )

@@ -15,6 +15,7 @@ Task = asyncio.Task[object]
 _PER_SECOND = 1000
 _COARSE = 10  # buckets: how exactly a wait of a second or longer ends
 _LONG = 1.0
+_LONGEST = 1e9  # seconds, thirty years: what is longer has no number of its own
 _ROUNDING = 1e-6
 
 
@@ -46,7 +47,7 @@ class Deadlines:
 
     def enter(self, now: float, timeout: float) -> set[Task]:
         """The bucket for a task that is to be cancelled once its time is up; it leaves by itself."""
-        number = int((now + timeout) * _PER_SECOND) + 1
+        number = int((now + min(timeout, _LONGEST)) * _PER_SECOND) + 1
         if timeout >= _LONG:
             number += -number % _COARSE
         bucket = self._buckets.get(number)

@@ -13,6 +13,7 @@ from asyncdlock._arguments import (
     check_key,
     check_label,
     check_max_hold,
+    check_on_lost,
     check_prefix,
     check_timeout,
     check_ttl,
@@ -49,6 +50,7 @@ class LockClient(Kinds, Operating):
         check_prefix(prefix)
         label = default_label() if label is None else label
         check_label(label)
+        check_on_lost(on_lost)
         if backend.capabilities.inspection:
             cast(Inspectable, backend).label = label
         counts = metrics_of(backend.name, metrics)

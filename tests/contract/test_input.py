@@ -104,8 +104,9 @@ async def test_max_hold_must_be_positive(
         connect(max_hold=bad)
 
 
-async def test_an_endless_timeout_waits(locks: asyncdlock.LockClient, key: str) -> None:
-    handle = await locks.acquire(key, timeout=math.inf)
+@pytest.mark.parametrize("endless", [math.inf, 1e18, 1e307])
+async def test_an_endless_timeout_waits(locks: asyncdlock.LockClient, key: str, endless: float) -> None:
+    handle = await locks.acquire(key, timeout=endless)
     assert await handle.release()
 
 

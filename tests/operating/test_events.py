@@ -41,6 +41,15 @@ async def test_a_lost_lease_is_logged_and_told_once(name: str, caplog: pytest.Lo
     assert said(caplog, "was lost") == [("k", handle.fence)]
 
 
+async def test_a_callback_that_nobody_would_await_is_refused(name: str) -> None:
+    async def lost(_: asyncdlock.LockLost) -> None:
+        pytest.fail("never called")
+
+    for bad in (lost, "lost"):
+        with pytest.raises(ValueError, match="on_lost must be a plain function"):
+            asyncdlock.connect(name, on_lost=bad)  # type: ignore[arg-type]
+
+
 async def test_a_lock_found_lost_at_its_release_is_told(name: str) -> None:
     told: list[asyncdlock.LockLost] = []
     async with asyncdlock.connect(name, on_lost=told.append) as locks, asyncdlock.connect(name) as operator:
