@@ -46,9 +46,10 @@ class Signals:
         if self.child is None:
             self.ended_by = number
             self._waiting.cancel()
-        elif not _has_it_already(number):
-            with contextlib.suppress(ProcessLookupError):
-                self.child.send_signal(number)
+        elif self.child.returncode is None and not _has_it_already(number):
+            # Not `send_signal`: it looks whether the command has ended, and takes the exit code from asyncio.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.child.pid, number)
 
 
 def _has_it_already(number: int) -> bool:

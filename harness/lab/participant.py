@@ -138,7 +138,8 @@ class Forkserver:
             return
         expected = self._expected.pop(hello.details["id"])
         if expected.done():  # whoever wanted it was cancelled meanwhile
-            os.kill(hello.details["pid"], signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # its end may have been faster
+                os.kill(hello.details["pid"], signal.SIGKILL)
             writer.close()
         else:
             expected.set_result((hello.details["pid"], reader, writer))

@@ -16,6 +16,7 @@ import psutil
 
 from harness.servers import binaries
 from harness.servers.errors import ServerFailed, ServerMissing
+from harness.servers.family import family_of, kill_all
 from harness.servers.ports import free_port
 from harness.servers.server import Server, running
 
@@ -84,7 +85,7 @@ class PostgresNode(Server):
         """SIGKILL for the server and the processes of its sessions, which live in groups of their own."""
         family = self._family()
         super().kill()
-        _kill(family)
+        kill_all(family)
 
     def pause(self) -> None:
         super().pause()
@@ -101,11 +102,11 @@ class PostgresNode(Server):
     def close(self) -> None:
         family = self._family() if self.running else []
         super().close()
-        _kill(family)
+        kill_all(family)
         shutil.rmtree(self.folder, ignore_errors=True)  # a session may have written while it was removed
 
     def _family(self) -> list[psutil.Process]:
-        return psutil.Process(self.pid).children(recursive=True)
+        return family_of(self.pid)
 
     def _make_database(self) -> None:
         if self._as_other_user:
@@ -167,13 +168,6 @@ def other_user(folder: Path) -> list[str]:
         "--clear-groups",
         "--pdeathsig=KILL",
     ]
-
-
-def _kill(family: list[psutil.Process]) -> None:
-    for process in family:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(family, timeout=10)
 
 
 def postgres(*, settings: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[PostgresNode]:

@@ -1,7 +1,9 @@
 """S3: a SeaweedFS server from its wheel, or `weed` on PATH."""
 
 import asyncio
+import contextlib
 import sys
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -57,6 +59,7 @@ class S3Node(Server):
     def _command(self) -> list[str]:
         return [
             str(self._program),
+            "-logtostderr",  # not into files in the folder for temporary ones
             "server",
             f"-dir={self.data}",
             f"-ip={self.host}",
@@ -84,6 +87,14 @@ class S3Node(Server):
             return await reader.readline()
         finally:
             writer.close()
+
+
+@contextlib.asynccontextmanager
+async def s3_with_bucket(name: str = "harness") -> AsyncIterator[S3Node]:
+    """An S3 server with a bucket in it."""
+    async with s3() as node:
+        await node.create_bucket(name)
+        yield node
 
 
 def s3() -> AbstractAsyncContextManager[S3Node]:

@@ -66,6 +66,10 @@ class Program:
     def interrupt(self) -> None:
         self.child.send_signal(signal.SIGINT)
 
+    def signal_group(self, number: signal.Signals) -> None:
+        """To all processes of its group, as Ctrl-C in a terminal does."""
+        os.killpg(self.child.pid, number)
+
     def descendants(self) -> list[psutil.Process]:
         return psutil.Process(self.child.pid).children(recursive=True)
 
@@ -124,8 +128,13 @@ def starved_ms(summary: Mapping[str, Any]) -> float:
 
 
 @asynccontextmanager
-async def started(*words: str, env: dict[str, str] | None = None) -> AsyncIterator[Program]:
-    """The program while it runs; killed at the end if it still does."""
+async def started(
+    *words: str, env: dict[str, str] | None = None, in_terminal: bool = False
+) -> AsyncIterator[Program]:
+    """The program while it runs; killed at the end if it still does.
+
+    With `in_terminal` in a process group of its own, to which `Program.signal_group` sends.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HARNESS_")}
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "harness", *words),
@@ -134,6 +143,7 @@ async def started(*words: str, env: dict[str, str] | None = None) -> AsyncIterat
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        start_new_session=in_terminal,
     )
     program = Program(child)
     assert child.stdout is not None

@@ -225,6 +225,27 @@ async def test_a_worker_that_is_killed_is_missing_from_verdict_and_certificate(t
     )
 
 
+@pytest.mark.parametrize("moment", ["starting", "arrivals/s"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_ctrl_c_in_a_terminal_reaches_no_worker(
+    tmp_path: Path, number: signal.Signals, moment: str
+) -> None:
+    """It goes to the whole process group: the shares are told to stop, and hand over what they have."""
+    (tmp_path / "tmp").mkdir()
+    words = ("--fleet", "local:2", "--rate", "100", "--contenders", "30", "--duration", "60s")
+    async with started(
+        *words, "--out", str(tmp_path / "runs"), env={"TMPDIR": str(tmp_path / "tmp")}, in_terminal=True
+    ) as program:
+        await program.line(lambda text: moment in text)
+        program.signal_group(number)
+        run = await program.ended()
+    assert run.code == 130, run.stdout + run.stderr
+    assert run.stderr == ""
+    assert run.summary()["interrupted"]
+    assert [machine["missing"] for machine in run.summary()["certificate"]["machines"]] == ["", ""]
+    assert not list((tmp_path / "tmp").iterdir()), "nothing is left behind"
+
+
 async def test_a_worker_that_freezes_is_given_up(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

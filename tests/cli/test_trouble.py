@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -104,6 +106,47 @@ async def test_an_interrupted_run_keeps_what_it_has_and_stops_what_it_started(
     for name in ("latency.hlog", "report.html"):
         assert (run.folder() / name).exists()
     await all_gone(children)
+
+
+async def test_a_command_that_is_told_to_end_leaves_nothing(tmp_path: Path) -> None:
+    """SIGTERM is what `timeout` and build machines send."""
+    (tmp_path / "tmp").mkdir()
+    words = ("experiment", "unsafe-release", "--quick", "--out", str(tmp_path / "runs"))
+    async with started(*words, env={"TMPDIR": str(tmp_path / "tmp")}) as program:
+        async with asyncio.timeout(60):
+            while not any((tmp_path / "tmp").iterdir()):
+                await asyncio.sleep(0.01)
+        program.child.terminate()
+        await program.ended()
+    assert program.code == 130
+    assert program.stderr == "harness: interrupted"
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+_INTERRUPTED_WHILE_IT_LOADS = """
+import signal, sys
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == "harness.cli.main":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, CtrlC())
+from harness.__main__ import run
+sys.exit(run())
+"""
+
+
+def test_ctrl_c_while_the_program_loads_is_one_sentence() -> None:
+    command = [sys.executable, "-c", _INTERRUPTED_WHILE_IT_LOADS]
+    program = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (program.returncode, program.stderr) == (130, "harness: interrupted\n")
+
+
+def test_a_run_whose_standard_streams_are_closed_goes_on_without_them(tmp_path: Path) -> None:
+    words = ["--quiet", "--duration", "500ms", "--rate", "20", "--contenders", "5", "--out", str(tmp_path)]
+    command = ["sh", "-c", 'exec "$0" "$@" <&- >&-', sys.executable, "-m", "harness", *words]
+    program = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert (program.returncode, program.stderr) in [(0, b""), (3, b"")]
+    assert len(list(tmp_path.glob("*/summary.json"))) == 1
 
 
 async def test_ctrl_c_before_the_load_leaves_nothing(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from harness.judge.statistics import rule_of_three, share, wilson
 from harness.lab import Track
 from harness.lab.event import Event
-from harness.lab.participant import open_forkserver
+from harness.lab.participant import Forkserver, open_forkserver
 from harness.lab.resource_view import ResourceView
 from harness.lab.shared_set import RESOURCE_FENCE, Mode, SharedSet
 from harness.lab.track import NeverHappened
@@ -39,6 +42,19 @@ async def test_a_participant_is_a_process_of_its_own_that_hears_and_is_heard(tmp
     assert [event.name for event in said] == ["started", "heard"]
     assert said[0].details == {"spec": {"a": 1}, "pid": participant.pid}
     assert said[1].details == {"name": "trial", "message": {"b": 2}}
+
+
+async def test_a_participant_that_nobody_waits_for_may_have_ended(tmp_path: Path) -> None:
+    """At Ctrl-C: it says hello, and ends with the forkserver before that is read."""
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    ended.wait()
+    forkserver, cancelled = Forkserver(tmp_path / "log"), asyncio.get_running_loop().create_future()
+    cancelled.cancel()
+    forkserver._expected[1] = cancelled
+    reader, writer = asyncio.StreamReader(), Mock(spec=asyncio.StreamWriter)
+    reader.feed_data(Event.happened("hello", id=1, pid=ended.pid).line())
+    await forkserver.accept(reader, writer)
+    writer.close.assert_called_once()
 
 
 @pytest.mark.faults

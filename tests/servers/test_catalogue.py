@@ -7,7 +7,7 @@ import pytest
 import asyncdlock
 from asyncdlock.backend import schemes
 from harness.servers.catalogue import BACKENDS, INSTALLATIONS, SHARED
-from tests.cli.program import harness
+from tests.cli.program import harness, started
 from tests.contract.cases import CASES
 
 ROOT = Path(__file__).parents[2]
@@ -53,3 +53,17 @@ async def test_the_command_line_offers_what_the_catalogue_holds() -> None:
     assert "{" + ",".join(BACKENDS) + "}" in run.stdout.replace("\n", "").replace(" ", "")
     for name, one in INSTALLATIONS.items():
         assert (f"{name:<12}{one.about}" in up.stdout) is (one.build is not None)
+
+
+async def test_an_s3_server_is_brought_up_for_the_resource_and_leaves_nothing(tmp_path: Path) -> None:
+    async with started("servers", "up", "s3", env={"TMPDIR": str(tmp_path)}) as up:
+        use = await up.line(lambda text: "--store" in text)
+        words = use.replace("'", "").partition("python -m harness ")[2].split()
+        async with started(*words, "--listen", "127.0.0.1:0") as resource:
+            await resource.line(lambda text: text.startswith("resource listening"))
+            resource.interrupt()
+            await resource.ended()
+        up.interrupt()
+        await up.ended()
+    assert up.code == 0
+    assert not list(tmp_path.iterdir()), "nor does the server's own log"
