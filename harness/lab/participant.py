@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from harness.lab.event import Event, Heard
 from harness.lab.forkserver import Role, name_of
 from harness.lab.track import NeverHappened, Track
 from harness.servers.child import Child
+from harness.servers.unix_sockets import socket_folder
 
 _ROOT = Path(harness.__file__).parents[1]
 _MODULE = "harness.lab.forkserver"
@@ -165,7 +165,7 @@ async def open_forkserver(log: Path) -> AsyncIterator[Forkserver]:
     :raises NeverHappened: it cannot load what it needs; the message is the last line of `log`.
     """
     forkserver = Forkserver(log)
-    folder = Path(tempfile.mkdtemp(prefix="asyncdlock-participants-"))
+    folder = socket_folder("asyncdlock-participants-")
     path = folder / "socket"
     try:
         async with await asyncio.start_unix_server(forkserver.accept, path, limit=_LONGEST_LINE):

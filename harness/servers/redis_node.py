@@ -18,6 +18,7 @@ from harness.servers.errors import ServerFailed
 from harness.servers.ports import free_port
 from harness.servers.server import READY_WITHIN, Server, credentials, running
 from harness.servers.tls import Tls, make_certificates
+from harness.servers.unix_sockets import fits
 
 Flavour = Literal["redis", "valkey"]
 Config = Mapping[str, str | Sequence[str]]
@@ -67,7 +68,7 @@ class RedisOptions(TypedDict, total=False):
 
 
 class RedisNode(Server):
-    """One Redis process. It also listens on `unix_socket`."""
+    """One Redis process. It also listens on `unix_socket`, where the system takes so long a path."""
 
     kind = "redis"
 
@@ -179,11 +180,12 @@ class RedisNode(Server):
             ["bind", self.host],
             *self._listeners(),
             ["dir", str(self.data)],
-            ["unixsocket", str(self.unix_socket)],
             ["save", ""],
             # By default a primary waits five seconds for more replicas before it sends its data.
             ["repl-diskless-sync-delay", "0"],
         ]
+        if fits(self.unix_socket):
+            lines.append(["unixsocket", str(self.unix_socket)])
         if self._persistent:
             lines += [["appendonly", "yes"], ["appendfsync", "always"]]
         if self.password:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -29,6 +30,16 @@ def test_an_event_is_the_same_after_a_journey() -> None:
     assert event.line().count(b"\n") == 1
     assert Event.parse(event.line()) == event
     assert event.since(event.at).at == 0
+
+
+async def test_a_folder_for_temporary_files_with_a_long_path_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (far := tmp_path / ("far" * 40)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(far))
+    async with open_forkserver(tmp_path / "log") as forkserver:
+        assert forkserver.loaded.is_set()
+    assert not list(far.iterdir())
 
 
 async def test_a_participant_is_a_process_of_its_own_that_hears_and_is_heard(tmp_path: Path) -> None:

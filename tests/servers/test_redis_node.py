@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -167,6 +168,16 @@ async def test_the_unix_socket_and_acl_users_work() -> None:
         async with socket, worker:
             assert await socket.acl_whoami() == "default"
             assert await worker.acl_whoami() == "worker"
+
+
+async def test_it_starts_in_a_folder_whose_path_is_too_long_for_a_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (far := tmp_path / ("far" * 40)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(far))
+    async with servers.redis() as node:
+        assert node.folder.is_relative_to(far)
+        assert await node.command("PING")
 
 
 async def test_valkey_lives_by_the_clock_that_libfaketime_gives_it() -> None:
