@@ -189,8 +189,8 @@ MUTANTS = [
     Mutant(
         "etcd: a refusal of the last copy is definite",
         _ETCD + "connection.py",
-        "raise refusal(failure, member.endpoint, definite=not uncertain)",
-        "raise refusal(failure, member.endpoint, definite=True)",
+        "raise refusal(failure, member.endpoint, definite=failure.definite and not uncertain)",
+        "raise refusal(failure, member.endpoint, definite=failure.definite)",
         _OF_BACKENDS
         + "test_etcd_delays.py::test_a_refusal_is_not_definite_when_an_earlier_copy_may_have_been_carried_out",
     ),
