@@ -72,7 +72,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def audit(session: nox.Session) -> None:
-    """What pypi.org knows against the newest of all that the package and its extras bring."""
+    """What PyPI knows against the newest of all that the package and its extras bring."""
     session.install("-e", ".[dev,tracing,s3]", "pip-audit")
     session.run("pip-audit", "--skip-editable", *session.posargs)
 
