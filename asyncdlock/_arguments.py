@@ -81,14 +81,14 @@ def check_prefix(prefix: str) -> None:
             raise ValueError(f"no key can begin with this prefix: {error}") from None
 
 
-def _is_number(value: object) -> bool:
-    """A bool is an int to Python, but nobody means one second by it."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def check_on_lost(on_lost: object) -> None:
     """:raises ValueError: it cannot be called, or what it returns would have to be awaited."""
     if on_lost is not None and (not callable(on_lost) or iscoroutinefunction(on_lost)):
         raise ValueError(
             f"on_lost must be a plain function of one LockLost, not {on_lost!r}: nobody would await anything"
         )
+
+
+def _is_number(value: object) -> bool:
+    """A bool is an int to Python, but nobody means one second by it."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

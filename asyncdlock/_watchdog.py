@@ -25,7 +25,7 @@ _log = logging.getLogger("asyncdlock")
 
 _BUCKETS_PER_SECOND = 100
 _RENEW_BEFORE = 2 / 3  # of the TTL before the lease ends: two more tries fit
-_RENEW_WITHIN = 1 / 3  # of the TTL, or the server counts as silent
+_RENEW_WITHIN = 1 / 3  # of the TTL, or the server counts as silent; longer than `types.RENEWED_WITHIN`
 # Seconds. Buckets are only removed when their time comes: this bounds how many locks of a long TTL,
 # held for a moment, can leave behind. A lost lease of a long TTL is noticed sooner, too.
 _LOOK_EVERY = 60.0

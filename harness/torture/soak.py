@@ -6,6 +6,7 @@ Where neither can be said, the soak was too short for its noise: that is unknown
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -221,37 +222,39 @@ async def _watch(
     rig: Rig, crew: Sequence[Participant], result: SoakResult, began: float, every: float
 ) -> None:
     """Look at processes and servers until the time is over, or somebody has ended."""
-    watched = {one.name: psutil.Process(one.pid) for one in crew}
-    watched |= {f"server {number}": psutil.Process(node.pid) for number, node in enumerate(rig.nodes)}
-    watched["resource"] = psutil.Process(rig.resource.pid)
-    while (at := time.monotonic() - began) < result.seconds:
-        fewest = await _fewest_descriptors(watched, crew, every)
-        if fewest is None:
-            return
-        for name, process in watched.items():
-            result.add(_memory(name), at, process.memory_info().rss / 2**20)
-            result.add(_descriptors(name), at, fewest[name])
-        for number, node in enumerate(rig.nodes):
-            if isinstance(node, RedisNode):
-                result.add(
-                    Gauge(f"server {number}", "keys", "", 1.0, floor=True), at, await node.command("DBSIZE")
-                )
-                used = (await node.command("INFO", "memory"))["used_memory"] / 2**20
-                result.add(Gauge(f"server {number}", "memory in use", "MiB", 0.5), at, used)
+    # Who has ended may be gone before we have heard of it; `_stop` tells of it.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        watched = {one.name: psutil.Process(one.pid) for one in crew}
+        watched |= {f"server {number}": psutil.Process(node.pid) for number, node in enumerate(rig.nodes)}
+        watched["resource"] = psutil.Process(rig.resource.pid)
+        while (at := time.monotonic() - began) < result.seconds:
+            fewest = await _fewest_descriptors(watched, every)
+            if any(one.over.is_set() for one in crew):
+                return
+            for name, process in watched.items():
+                result.add(_memory(name), at, process.memory_info().rss / 2**20)
+                result.add(_descriptors(name), at, fewest[name])
+            for number, node in enumerate(rig.nodes):
+                if isinstance(node, RedisNode):
+                    keys, used = await _stored(node)
+                    result.add(Gauge(f"server {number}", "keys", "", 1.0, floor=True), at, keys)
+                    result.add(Gauge(f"server {number}", "memory in use", "MiB", 0.5), at, used)
 
 
-async def _fewest_descriptors(
-    watched: Mapping[str, psutil.Process], crew: Sequence[Participant], every: float
-) -> dict[str, int] | None:
-    """The fewest that each had open in so many seconds; `None`: a process of the load has ended."""
+async def _fewest_descriptors(watched: Mapping[str, psutil.Process], every: float) -> dict[str, int]:
+    """The fewest that each had open in so many seconds."""
     looks: dict[str, list[int]] = {name: [] for name in watched}
     for _ in range(_LOOKS):
-        if any(one.over.is_set() for one in crew):
-            return None
+        await asyncio.sleep(every / _LOOKS)
         for name, process in watched.items():
             looks[name].append(process.num_fds())
-        await asyncio.sleep(every / _LOOKS)
     return {name: min(counts) for name, counts in looks.items()}
+
+
+async def _stored(node: RedisNode) -> tuple[int, float]:
+    """The keys of a server, and the MiB that they take."""
+    used = (await node.command("INFO", "memory"))["used_memory"]
+    return await node.command("DBSIZE"), used / 2**20
 
 
 async def _stop(crew: Sequence[tuple[_Member, Participant]], result: SoakResult) -> None:

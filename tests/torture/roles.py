@@ -41,3 +41,9 @@ def leak_while_soaking(spec: Mapping[str, Any], channel: Channel) -> None:
 
     ResourceClient.put = forgetful  # type: ignore[method-assign]
     soak_load(spec, channel)
+
+
+def end_while_soaking(spec: Mapping[str, Any], channel: Channel) -> None:
+    """A load that dies when it is told to begin."""
+    channel.say("ready")
+    channel.hear()

@@ -8,7 +8,7 @@ import pytest
 from harness.lab.participant import open_forkserver
 from harness.torture.soak import Gauge, GaugeSamples, soak, trend_of
 from tests.cli.program import harness
-from tests.torture.roles import leak_while_soaking
+from tests.torture.roles import end_while_soaking, leak_while_soaking
 
 pytestmark = pytest.mark.faults
 
@@ -53,6 +53,14 @@ async def test_what_a_client_leaves_behind_is_found(tmp_path: Path) -> None:
     assert {"process 0: descriptors", "process 1: tasks"} <= rising
     assert any("left a task behind" in finding for finding in result.findings)
     assert result.cycles
+
+
+async def test_a_load_that_ends_by_itself_is_found(tmp_path: Path) -> None:
+    """Also when it is gone before anybody has heard of it."""
+    async with open_forkserver(tmp_path / "log") as forkserver:
+        result = await soak("redis-queue", 6.0, 1, forkserver, tmp_path, role=end_while_soaking)
+    assert [finding for finding in result.findings if "ended by itself" in finding]
+    assert result.verdict == "violated"
 
 
 async def test_a_soak_that_was_too_short_is_no_pass(tmp_path: Path) -> None:
