@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Literal
 
-from harness.load.clock import Alarm, make_alarm, now
-from harness.load.pacer import NANOSECONDS
+from harness.load.clock import Alarm, LoopAlarm, make_alarm, now
 
 # Arrivals admitted, or given up, in one call. A generator that has fallen behind must still let the
 # contenders run: without the bound, a rate beyond its means would never leave the callback.
@@ -112,7 +111,9 @@ class Runner:
         closing = None
         if until is not None:
             self._open = True
-            closing = loop.call_later((start + until - now()) / NANOSECONDS, self._close)
+            # A bare loop timer may fire early, and would cut off the arrivals of the last moment.
+            closing = LoopAlarm(loop, self._close)
+            closing.arm(start + until)
         try:
             self._next()
             self._wake()
@@ -121,7 +122,7 @@ class Runner:
             self.due = _NEVER
             alarm.close()
             if closing is not None:
-                closing.cancel()
+                closing.close()
 
     def look_again(self, *, void: bool) -> None:
         """The schedule has changed: ask again if the next that it told is `void`, or if it told none."""
