@@ -74,6 +74,42 @@ async def test_many_that_come_together_leave_the_server_and_the_client_half_each
     assert connection.sizes == sizes
 
 
+async def one_by_one(connection: Answering, transactions: TransactionBatcher, count: int) -> None:
+    """One task that asks again when it has its answer."""
+    for _ in range(count):
+        [outcome] = submit(transactions, 1)
+        await asyncio.sleep(0)
+        connection.answer()
+        await transactions.answer(outcome)
+
+
+async def test_who_has_long_been_alone_does_not_wait_for_others(
+    connection: Answering, transactions: TransactionBatcher
+) -> None:
+    await one_by_one(connection, transactions, 15)
+    submit(transactions, 1)
+    assert len(connection.sent) == 15, "there may be others in this tick"
+    await asyncio.sleep(0)
+    connection.answer()
+    submit(transactions, 1)
+    assert len(connection.sent) == 17
+
+
+async def test_whoever_comes_beside_one_that_was_alone_travels_together_again(
+    connection: Answering, transactions: TransactionBatcher
+) -> None:
+    await one_by_one(connection, transactions, 20)
+    submit(transactions, 10)
+    assert connection.sizes == [1] * 21
+    await asyncio.sleep(0)
+    assert connection.sizes == [1] * 21 + [9]
+    for _ in range(2):
+        connection.answer()
+    submit(transactions, 10)
+    await asyncio.sleep(0)
+    assert connection.sizes == [1] * 21 + [9, 10]
+
+
 async def test_while_one_half_is_on_its_way_the_other_goes_as_one(
     connection: Answering, transactions: TransactionBatcher
 ) -> None:

@@ -24,6 +24,9 @@ _MAX_IN_FLIGHT = 8
 # This many or more go out as two groups when nothing is in flight: tasks that are answered together ask again
 # together, and this way the server works on one half while the client works on the other.
 _IN_HALVES = 16
+# After so many requests that each carried one transaction, and had no other beside them, one task alone is at
+# work: nothing is gained by waiting for others until the end of the tick.
+_SURELY_ALONE = 16
 
 
 class TxnOutcome(NamedTuple):
@@ -56,6 +59,7 @@ class TransactionBatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._answered = asyncio.Event()
         self._scheduled = False
+        self._alone = 0  # how many such requests there were in a row
         self.submitted: int = 0
 
     def submit(
@@ -74,7 +78,11 @@ class TransactionBatcher:
         outcome: asyncio.Future[TxnOutcome] = loop.create_future()
         self.submitted += 1
         self._queue[outcome] = _Item(request, joins, deletes, outcome, self.submitted)
-        if not self._scheduled:
+        if self._in_flight:
+            self._alone = 0
+        if self._alone >= _SURELY_ALONE:
+            self._flush()
+        elif not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._flush)
         return outcome
@@ -118,6 +126,7 @@ class TransactionBatcher:
         while self._queue and self._in_flight < _MAX_IN_FLIGHT:
             self._in_flight += 1
             group = self._next_group(most)
+            self._alone = self._alone + 1 if len(group) == 1 else 0
             # Usually no task is needed: the answer finds its way by itself.
             told = partial(self._told, group, self.submitted)
             if not self._connection.begin(TXN, _together(group), told):
