@@ -22,6 +22,9 @@ _SWEPT = {
     "block": positive_int,
 }
 
+# Those who wait are kept, about a kilobyte each, and an arrival takes some 20 µs.
+_MOST_ARRIVALS = 10_000_000
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = Settings()
@@ -120,11 +123,17 @@ def run(args: argparse.Namespace) -> int:
     if args.against is not None:
         return _validate(args, costs)
     settings = Settings(**{name: getattr(args, name) for name in Settings.__dataclass_fields__})
+    name, values = args.sweep or ("", ())
+    arrivals = settings.duration * (max(values) if name == "rate" else settings.rate)
+    if arrivals > _MOST_ARRIVALS:
+        raise UsageError(
+            f"{arrivals:,.0f} arrivals are more than can be simulated here, at most {_MOST_ARRIVALS:,}: "
+            "choose a shorter --duration or a lower --rate"
+        )
     if args.sweep is None:
         outcome = simulate(settings, costs)
         print(json.dumps(_figures(outcome), indent=2) if args.json else _words(settings, outcome))
         return exits.OK
-    name, values = args.sweep
     points = [(value, simulate(replace(settings, **{name: value}), costs)) for value in values]
     if args.json:
         print(json.dumps([{name: value, **_figures(outcome)} for value, outcome in points], indent=2))

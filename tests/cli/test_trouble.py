@@ -51,6 +51,8 @@ async def all_gone(processes: list[psutil.Process]) -> None:
         (["check", "nowhere"], "nowhere"),
         (["check", str(SOUND), "--junit", "/dev/null/x"], "'/dev/null/x' cannot be written"),
         (["simulate", "--sweep", "hosts=1", "--svg", "/dev/null/x"], "'/dev/null/x' cannot be written"),
+        (["simulate", "--rate", "1e6", "--duration", "1m"], "60,000,000 arrivals are more than"),
+        (["simulate", "--sweep", "rate=1,1000000", "--duration", "1m"], "choose a shorter --duration"),
         (["--start-at", "nan"], "'nan' is no time"),
         (["--start-at", "1e300"], "'1e300' is no time"),
     ],
