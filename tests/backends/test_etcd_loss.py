@@ -197,6 +197,24 @@ async def test_cancelled_at_any_await_an_uncontended_claim_leaves_nothing(
         assert step > 2, "the lease and the key are two awaits"
 
 
+async def test_cancelled_at_any_await_a_claim_that_was_sent_at_once_leaves_nothing(
+    backend: EtcdBackend, probe: Probe
+) -> None:
+    """A task that has long been alone does not wait for the end of the tick: its request is out at once."""
+    for step in count(1):
+        for _ in range(10):
+            warm = claim("loss:alone")
+            await backend.acquire(warm)
+            await backend.release(warm)
+        mine = claim("loss:alone")
+        was_cancelled = await cancelled_at(step, backend.acquire(mine))
+        await backend.release(mine)
+        assert await probe.queue("loss:alone") == []
+        if not was_cancelled:
+            break
+    assert step > 1, "the key is an await"
+
+
 async def test_cancelled_at_any_await_a_waiter_leaves_nothing(
     backend: EtcdBackend, etcd_url: str, probe: Probe
 ) -> None:
