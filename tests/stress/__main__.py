@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -176,6 +177,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     given = parser.parse_args()
+    # SIGTERM alone would end it at once, and leave its workers and servers behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     with tempfile.TemporaryDirectory(prefix="asyncdlock-stress-") as folder:
         verdict, counted = asyncio.run(fight(given.backend, given.minutes * 60, given.seed, Path(folder)))
     print(f"{given.backend}: {verdict.grants} grants, seed {given.seed}")
@@ -187,4 +190,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
